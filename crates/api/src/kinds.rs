@@ -1,0 +1,347 @@
+//! The table of component kinds: where their pod templates lie, how many pods they make, how they end.
+//!
+//! A kind is a row here and nothing elsewhere. Kinds without a row are wrapped through declared pod sets; their existence is
+//! watched and their pods are counted (spec/components.md section 3, design/decisions.md 13).
+
+use serde::Deserialize;
+
+use crate::facts::{Completion, TypeRef};
+
+/// One row: everything the project knows of a kind of component.
+#[derive(Debug)]
+pub struct Kind {
+    /// `apiVersion`, exact.
+    pub api_version: &'static str,
+    /// Kind, exact.
+    pub kind: &'static str,
+    /// Pod templates, in the order of the inferred pod sets.
+    pub pod_sets: &'static [PodSetRule],
+    /// How the kind says that it has ended.
+    pub completion: CompletionRule,
+    /// What becomes of it when all its pods have succeeded.
+    pub ending: Ending,
+}
+
+/// Where pod sets lie in a template.
+#[derive(Debug)]
+pub struct PodSetRule {
+    /// Path below `template` to the object or list that holds one entry per pod set; `""` is the template itself.
+    pub base: &'static str,
+    /// Whether `base` is a list with one pod set per element.
+    pub each: bool,
+    /// Path from the entry to the pod template; `""` is the entry itself.
+    pub template: &'static str,
+    /// How many pods the entry makes.
+    pub replicas: ReplicaRule,
+    /// A missing template is an error, not an absent pod set.
+    pub required: bool,
+    /// Hints for topology-aware scheduling.
+    pub topology: Topology,
+}
+
+/// How the number of pods of a pod set is computed from its entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplicaRule {
+    /// Always one.
+    One,
+    /// The integer at this path; absent or null is one; anything else is an error.
+    Strict(&'static str),
+    /// `completions` if given and smaller than `parallelism`, else `parallelism`; whatever is no integer is not given.
+    Job(&'static str),
+    /// `replicas` of the entry (default one) times the rule of the job at this path.
+    JobTimesReplicas(&'static str),
+}
+
+/// Which topology annotations an inferred pod set carries (spec/api.md section 8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topology {
+    /// None.
+    None,
+    /// This pod label holds the rank of a pod.
+    PodIndex(&'static str),
+    /// This pod label holds the rank, this one the index of the sub-group; the count is the entry's `replicas`.
+    SubGroups {
+        /// Label with the rank of a pod.
+        pod_index: &'static str,
+        /// Label with the index of the sub-group.
+        sub_group_index: &'static str,
+    },
+}
+
+/// How a kind tells its end by its own status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompletionRule {
+    /// It does not: pods are counted.
+    Pods,
+    /// Conditions of these types with status `True`.
+    Conditions {
+        /// Type of the condition that means success.
+        complete: &'static str,
+        /// Type of the condition that means failure.
+        failed: &'static str,
+    },
+    /// `jobDeploymentStatus` and `jobStatus` of a RayJob; the first decides, because the second may lag or be lost.
+    RayJob,
+}
+
+/// What the end of all pods means for a kind that does not tell its end itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The component is finished when its pods are.
+    WithPods,
+    /// The component runs until it is deleted: a pod that succeeds while it is being deleted is no success.
+    Never,
+}
+
+impl CompletionRule {
+    /// Whether the kind tells its own end, so that pods prove neither success nor failure of it.
+    pub fn is_own(self) -> bool {
+        self != Self::Pods
+    }
+
+    /// What `status` says.
+    pub fn judge(self, status: &StatusHead) -> Completion {
+        match self {
+            Self::Pods => Completion::Active,
+            Self::Conditions { complete, failed } => {
+                if status.is_true(failed) {
+                    Completion::Failed
+                } else if status.is_true(complete) {
+                    Completion::Complete
+                } else {
+                    Completion::Active
+                }
+            }
+            Self::RayJob => match (status.job_deployment_status.as_deref(), status.job_status.as_deref()) {
+                (Some("Failed" | "ValidationFailed"), _) | (Some("Complete"), Some("FAILED" | "STOPPED")) => {
+                    Completion::Failed
+                }
+                (Some("Complete"), _) => Completion::Complete,
+                _ => Completion::Active,
+            },
+        }
+    }
+}
+
+/// The few fields of a component's status that any [`CompletionRule`] reads. Whatever is oddly typed reads as absent.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct StatusHead {
+    #[serde(deserialize_with = "lenient")]
+    conditions: Vec<ConditionHead>,
+    #[serde(deserialize_with = "lenient")]
+    job_status: Option<String>,
+    #[serde(deserialize_with = "lenient")]
+    job_deployment_status: Option<String>,
+    #[serde(deserialize_with = "lenient")]
+    succeeded: Option<i32>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ConditionHead {
+    #[serde(rename = "type", deserialize_with = "lenient")]
+    type_: String,
+    #[serde(deserialize_with = "lenient")]
+    status: String,
+}
+
+impl StatusHead {
+    /// Pods that have succeeded, for a kind that counts them under this name (batch/v1 Job).
+    pub fn succeeded_pods(&self) -> Option<i32> {
+        self.succeeded
+    }
+
+    fn is_true(&self, type_: &str) -> bool {
+        self.conditions
+            .iter()
+            .any(|condition| condition.type_ == type_ && condition.status == "True")
+    }
+}
+
+/// A value of the wrong type is as good as none: a component's author owns its status, and a bad one may not stop ours.
+fn lenient<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: serde::de::DeserializeOwned + Default,
+{
+    let value = serde_json::Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(value).unwrap_or_default())
+}
+
+const JOB_END: CompletionRule = CompletionRule::Conditions {
+    complete: "Complete",
+    failed: "Failed",
+};
+
+const fn plain(base: &'static str, replicas: ReplicaRule) -> PodSetRule {
+    PodSetRule {
+        base,
+        each: false,
+        template: "template",
+        replicas,
+        required: false,
+        topology: Topology::None,
+    }
+}
+
+const fn ray_head(base: &'static str) -> PodSetRule {
+    PodSetRule {
+        required: true,
+        ..plain(base, ReplicaRule::One)
+    }
+}
+
+const fn ray_workers(base: &'static str) -> PodSetRule {
+    PodSetRule {
+        each: true,
+        ..plain(base, ReplicaRule::Strict("replicas"))
+    }
+}
+
+const fn pytorch(base: &'static str) -> PodSetRule {
+    PodSetRule {
+        topology: Topology::PodIndex("training.kubeflow.org/replica-index"),
+        ..plain(base, ReplicaRule::Strict("replicas"))
+    }
+}
+
+const JOB_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
+/// Every kind with a row, in alphabetical order of their API groups.
+pub static KINDS: &[Kind] = &[
+    Kind {
+        api_version: "v1",
+        kind: "Pod",
+        pod_sets: &[PodSetRule {
+            template: "",
+            ..plain("", ReplicaRule::One)
+        }],
+        completion: CompletionRule::Pods,
+        ending: Ending::WithPods,
+    },
+    Kind {
+        api_version: "apps/v1",
+        kind: "Deployment",
+        pod_sets: &[plain("spec", ReplicaRule::Strict("replicas"))],
+        completion: CompletionRule::Pods,
+        ending: Ending::Never,
+    },
+    Kind {
+        api_version: "apps/v1",
+        kind: "StatefulSet",
+        pod_sets: &[plain("spec", ReplicaRule::Strict("replicas"))],
+        completion: CompletionRule::Pods,
+        ending: Ending::Never,
+    },
+    Kind {
+        api_version: "batch/v1",
+        kind: "Job",
+        pod_sets: &[PodSetRule {
+            required: true,
+            topology: Topology::PodIndex(JOB_INDEX),
+            ..plain("spec", ReplicaRule::Job(""))
+        }],
+        completion: JOB_END,
+        ending: Ending::WithPods,
+    },
+    Kind {
+        api_version: "jobset.x-k8s.io/v1alpha2",
+        kind: "JobSet",
+        pod_sets: &[PodSetRule {
+            base: "spec.replicatedJobs",
+            each: true,
+            template: "template.spec.template",
+            replicas: ReplicaRule::JobTimesReplicas("template.spec"),
+            required: false,
+            topology: Topology::SubGroups {
+                pod_index: JOB_INDEX,
+                sub_group_index: "jobset.sigs.k8s.io/job-index",
+            },
+        }],
+        completion: CompletionRule::Conditions {
+            complete: "Completed",
+            failed: "Failed",
+        },
+        ending: Ending::WithPods,
+    },
+    Kind {
+        api_version: "kubeflow.org/v1",
+        kind: "PyTorchJob",
+        pod_sets: &[
+            pytorch("spec.pytorchReplicaSpecs.Master"),
+            pytorch("spec.pytorchReplicaSpecs.Worker"),
+        ],
+        completion: CompletionRule::Conditions {
+            complete: "Succeeded",
+            failed: "Failed",
+        },
+        ending: Ending::WithPods,
+    },
+    Kind {
+        api_version: "ray.io/v1",
+        kind: "RayCluster",
+        pod_sets: &[ray_head("spec.headGroupSpec"), ray_workers("spec.workerGroupSpecs")],
+        completion: CompletionRule::Pods,
+        ending: Ending::Never,
+    },
+    Kind {
+        api_version: "ray.io/v1",
+        kind: "RayJob",
+        pod_sets: &[
+            ray_head("spec.rayClusterSpec.headGroupSpec"),
+            ray_workers("spec.rayClusterSpec.workerGroupSpecs"),
+        ],
+        completion: CompletionRule::RayJob,
+        ending: Ending::WithPods,
+    },
+];
+
+/// The row of a type, if it has one. Group, version and kind are compared exactly.
+pub fn lookup(type_ref: &TypeRef) -> Option<&'static Kind> {
+    KINDS
+        .iter()
+        .find(|row| row.api_version == &*type_ref.api_version && row.kind == &*type_ref.kind)
+}
+
+/// How a type tells its end; a type without a row does not.
+pub fn completion_rule(type_ref: &TypeRef) -> CompletionRule {
+    lookup(type_ref).map_or(CompletionRule::Pods, |row| row.completion)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn judge(api_version: &str, kind: &str, status: serde_json::Value) -> Completion {
+        completion_rule(&TypeRef::new(api_version, kind)).judge(&serde_json::from_value(status).unwrap())
+    }
+
+    #[rstest]
+    #[case::no_condition("batch/v1", "Job", json!({}), Completion::Active)]
+    #[case::between_waves("batch/v1", "Job", json!({"succeeded": 2, "active": 0}), Completion::Active)]
+    #[case::not_true("batch/v1", "Job", json!({"conditions": [{"type": "Failed", "status": "False"}]}), Completion::Active)]
+    #[case::failed("batch/v1", "Job", json!({"conditions": [{"type": "Failed", "status": "True"}]}), Completion::Failed)]
+    #[case::complete("batch/v1", "Job", json!({"conditions": [{"type": "Complete", "status": "True"}]}), Completion::Complete)]
+    #[case::success_criteria_is_not_yet_the_end("batch/v1", "Job", json!({"conditions": [{"type": "SuccessCriteriaMet", "status": "True"}]}), Completion::Active)]
+    #[case::jobset("jobset.x-k8s.io/v1alpha2", "JobSet", json!({"conditions": [{"type": "Completed", "status": "True"}]}), Completion::Complete)]
+    #[case::pytorch("kubeflow.org/v1", "PyTorchJob", json!({"conditions": [{"type": "Succeeded", "status": "True"}]}), Completion::Complete)]
+    #[case::odd_types("kubeflow.org/v1", "PyTorchJob", json!({"conditions": {"type": 1}}), Completion::Active)]
+    #[case::odd_condition("kubeflow.org/v1", "PyTorchJob", json!({"conditions": [{"type": 1}]}), Completion::Active)]
+    #[case::rayjob("ray.io/v1", "RayJob", json!({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}), Completion::Complete)]
+    #[case::rayjob_disagrees("ray.io/v1", "RayJob", json!({"jobDeploymentStatus": "Running", "jobStatus": "FAILED"}), Completion::Active)]
+    #[case::rayjob_failed("ray.io/v1", "RayJob", json!({"jobDeploymentStatus": "Failed"}), Completion::Failed)]
+    #[case::raycluster_never("ray.io/v1", "RayCluster", json!({"state": "failed"}), Completion::Active)]
+    #[case::unknown_kind("example.com/v1", "Widget", json!({"conditions": [{"type": "Failed", "status": "True"}]}), Completion::Active)]
+    fn a_kind_ends_by_its_own_status(
+        #[case] api_version: &str,
+        #[case] kind: &str,
+        #[case] status: serde_json::Value,
+        #[case] expected: Completion,
+    ) {
+        assert_eq!(judge(api_version, kind, status), expected);
+    }
+}

@@ -1,0 +1,50 @@
+//! Resetting: components are deleted, and after a pause created again. The quota stays held.
+
+use appwrapper_api::{ConditionStatus, ConditionType, Phase, conditions};
+use jiff::Timestamp;
+
+use super::{
+    deletion::{Deletion, delete_components, wait},
+    suspend,
+};
+use crate::{
+    decide::remaining,
+    decision::Step,
+    observed::Observed,
+    policy::Policy,
+    status::{clear_condition, is_deployed, set_condition},
+};
+
+pub(crate) fn decide(observed: &Observed<'_>, policy: &Policy, now: Timestamp) -> Step {
+    const REASON: &str = "Resetting";
+    let mut step = Step::new(observed.status.clone());
+    if observed.wrapper.spec.suspend {
+        return suspend(step, Phase::Resetting);
+    }
+    let deployed = ConditionType::ResourcesDeployed;
+    if is_deployed(&step.status) {
+        match delete_components(observed, policy, now) {
+            Deletion::Step(mut step) => {
+                clear_condition(&mut step.status, ConditionType::PodsReady, REASON, "", now);
+                return *step;
+            }
+            Deletion::Finished(status) => step.status = *status,
+        }
+        let message = "Resources deleted for resetting AppWrapper";
+        set_condition(&mut step.status, deployed, ConditionStatus::False, REASON, message, now);
+    }
+    clear_condition(&mut step.status, ConditionType::PodsReady, REASON, "", now);
+    let deleted_at = conditions::since(&step.status.conditions, deployed).unwrap_or(now);
+    if let Some(left) = remaining(deleted_at, policy.retry_pause.signed(), now) {
+        return wait(step, left);
+    }
+    set_condition(
+        &mut step.status,
+        deployed,
+        ConditionStatus::True,
+        "Resuming",
+        "Reset complete; resuming",
+        now,
+    );
+    step.enter(Phase::Resuming)
+}

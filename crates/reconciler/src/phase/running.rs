@@ -1,0 +1,290 @@
+//! Running: components exist and are watched over (spec/lifecycle.md section 3, with the seed of section 8).
+//!
+//! The order of the checks is upstream's: suspended, component missing, component failed, finished, pods failed, node to be
+//! left, pods ready. A component that a cache misses is a question, never a verdict: only a survey of uncached reads
+//! yields the proof that [`missing_component`] takes.
+
+use std::collections::HashSet;
+
+use appwrapper_api::{
+    ConditionStatus, ConditionType, Phase, Uid, conditions,
+    conditions::truncate,
+    kinds::{self, Ending},
+};
+use jiff::{SignedDuration, Timestamp};
+
+use super::{reset_or_fail, suspend};
+use crate::{
+    decide::{after, remaining},
+    decision::{Action, Question, Step},
+    evidence::{ConfirmedAbsent, Presence},
+    observation::{Event, Observation},
+    observed::{Evidence, Observed, PodEvidence, expected_pods},
+    pods::PodSummary,
+    policy::Policy,
+    status::{
+        attempt_start, clear_condition, component_reason, init_components, is_component_finished, record, repair,
+        set_condition, unhealthy,
+    },
+};
+
+/// How long a cache that is behind our own write may take before the API server is asked. Most caches take milliseconds,
+/// so the steady state costs no uncached read.
+pub const PATIENCE: SignedDuration = SignedDuration::from_secs(1);
+/// Net for missed events, once pods are ready.
+const NET: SignedDuration = SignedDuration::from_secs(60);
+/// While pods are not ready.
+const POLL: SignedDuration = SignedDuration::from_secs(5);
+/// While a cache misses what the API server has.
+const RECHECK: SignedDuration = SignedDuration::from_secs(10);
+
+pub(crate) fn decide(observed: &Observed<'_>, policy: &Policy, now: Timestamp) -> Step {
+    let mut step = Step::new(observed.status.clone());
+    if observed.wrapper.spec.suspend {
+        return suspend(step, Phase::Running);
+    }
+    repair(&mut step.status, now);
+    if let Err((position, error)) = init_components(observed.wrapper, &mut step.status) {
+        let message = truncate(&format!("spec.components[{position}]: {error}"), 2_000);
+        return step.event(Event::warning("InvalidComponent", message)).then(after(NET));
+    }
+    // When to look again at the latest, because a cache cannot answer for a component.
+    let recheck = match observed.components {
+        Evidence::Cached(survey) => match survey.doubt(now, PATIENCE) {
+            None => None,
+            Some(suspicion) if suspicion.changes.is_empty() => suspicion.settled_at.map(|at| at.duration_since(now)),
+            Some(suspicion) => return step.then(Action::Confirm(Question::Missing(suspicion))),
+        },
+        Evidence::Uncached(survey) => match survey.confirmed_absent() {
+            Some(proof) => return missing_component(step, &proof, now),
+            None => Some(RECHECK),
+        },
+        Evidence::Deferred(_, until) => Some(until.duration_since(now)),
+        Evidence::Doubt(delay) => return step.then(after(*delay)),
+    };
+    let PodEvidence::Cached(Some(pods)) = observed.pods else {
+        return step.then(after(SignedDuration::from_secs(1)));
+    };
+    let presences = observed.components.presences();
+    record_finished(&mut step, presences, now);
+    let uid = observed.uid();
+    let finished: HashSet<&Uid> = presences
+        .iter()
+        .filter(|presence| matches!(presence, Presence::Finished(_)))
+        .filter_map(|presence| presence.facts().map(|facts| &facts.uid))
+        .collect();
+    let summary = PodSummary::count(pods, &uid, &finished, policy, observed.nodes);
+    let workload = Workload {
+        observed,
+        presences,
+        pods: &summary,
+    };
+    let step = workload.judge(step, policy, now);
+    match (recheck, step.action) {
+        (Some(recheck), Action::After(delay)) => Step {
+            action: after(delay.min(recheck)),
+            ..step
+        },
+        (_, action) => Step { action, ..step },
+    }
+}
+
+/// The one way to fail for a missing component: it takes the proof, which no cached read can give.
+fn missing_component(mut step: Step, proof: &ConfirmedAbsent, now: Timestamp) -> Step {
+    const REASON: &str = "MissingComponent";
+    let message = format!(
+        "Only found {} deployed components, but was expecting {}",
+        proof.found(),
+        proof.expected()
+    );
+    unhealthy(&mut step.status, REASON, &message, now);
+    step.event(unhealthy_event(format!("{REASON}: {message}")))
+        .tell(Observation::Failed(REASON))
+        .enter(Phase::Failed)
+}
+
+fn unhealthy_event(note: String) -> Event {
+    Event::warning(ConditionType::Unhealthy.as_str(), note)
+}
+
+/// Writes down which components have ended well, if others still run: their removal afterwards is then no failure.
+fn record_finished(step: &mut Step, presences: &[Presence], now: Timestamp) {
+    if presences
+        .iter()
+        .all(|presence| matches!(presence, Presence::Finished(_)))
+    {
+        return;
+    }
+    for (component, presence) in step.status.component_status.iter_mut().zip(presences) {
+        if matches!(presence, Presence::Finished(_)) && !is_component_finished(component) {
+            record(component, ConditionStatus::True, component_reason::SUCCEEDED, now);
+        }
+    }
+}
+
+/// Components and pods of a Running AppWrapper, seen together.
+struct Workload<'a> {
+    observed: &'a Observed<'a>,
+    presences: &'a [Presence],
+    pods: &'a PodSummary,
+}
+
+impl Workload<'_> {
+    fn judge(&self, mut step: Step, policy: &Policy, now: Timestamp) -> Step {
+        let total = self.pods.total;
+        let failed_components = self.failed_components();
+        if failed_components > 0 {
+            const REASON: &str = "FailedComponent";
+            let message = format!("Found {failed_components} failed components");
+            unhealthy(&mut step.status, REASON, &message, now);
+            step = step.event(unhealthy_event(format!("{REASON}: {message}")));
+            return reset_or_fail(step, policy, REASON, 1, self.pods.terminal);
+        }
+        if self.is_finished() {
+            let message = format!(
+                "{} pods succeeded and no running, pending, or failed pods",
+                self.succeeded()
+            );
+            for (type_, status) in [
+                (ConditionType::QuotaReserved, ConditionStatus::False),
+                (ConditionType::ResourcesDeployed, ConditionStatus::True),
+            ] {
+                set_condition(&mut step.status, type_, status, "Succeeded", &message, now);
+            }
+            return step.enter(Phase::Succeeded);
+        }
+        if total.failed > 0 {
+            return self.failed_pods(step, policy, now);
+        }
+        if !self.pods.no_execute.is_empty() {
+            let nodes: Vec<String> = self.pods.no_execute.iter().map(|node| format!("{node}:{{}}")).collect();
+            let message = format!(
+                "Workload contains pods using NoExecute resources on Nodes: map[{}]",
+                nodes.join(" ")
+            );
+            unhealthy(&mut step.status, "AutopilotNoExecute", &message, now);
+            step = step.event(unhealthy_event(message));
+            return reset_or_fail(step, policy, "AutopilotNoExecute", 0, false);
+        }
+        clear_condition(&mut step.status, ConditionType::Unhealthy, "FoundNoFailedPods", "", now);
+        self.readiness(step, policy, now)
+    }
+
+    fn failed_components(&self) -> usize {
+        match self.observed.components {
+            Evidence::Cached(survey) | Evidence::Deferred(survey, _) => survey.failed(),
+            Evidence::Uncached(survey) => survey.failed(),
+            Evidence::Doubt(_) => 0,
+        }
+    }
+
+    fn failed_pods(&self, mut step: Step, policy: &Policy, now: Timestamp) -> Step {
+        const REASON: &str = "FoundFailedPods";
+        unhealthy(&mut step.status, REASON, "", now);
+        let since = conditions::since(&step.status.conditions, ConditionType::Unhealthy).unwrap_or(now);
+        if let Some(left) = remaining(since, policy.failure_grace.signed(), now) {
+            return step.then(after(left));
+        }
+        step = step.event(unhealthy_event(format!(
+            "{REASON}: {} failed pods",
+            self.pods.total.failed
+        )));
+        reset_or_fail(step, policy, REASON, 1, self.pods.terminal)
+    }
+
+    /// Steps 9 and 10: enough pods, or a grace period for them.
+    fn readiness(&self, mut step: Step, policy: &Policy, now: Timestamp) -> Step {
+        let expected = self.expected();
+        let (pending, running, succeeded) = (self.pods.total.pending, self.pods.total.running, self.succeeded());
+        if running + succeeded >= expected {
+            let message = format!("{running} pods running; {succeeded} pods succeeded");
+            set_condition(
+                &mut step.status,
+                ConditionType::PodsReady,
+                ConditionStatus::True,
+                "SufficientPodsReady",
+                &message,
+                now,
+            );
+            return step.then(after(NET));
+        }
+        const REASON: &str = "InsufficientPodsReady";
+        let message = format!("{pending} pods pending; {running} pods running; {succeeded} pods succeeded");
+        clear_condition(&mut step.status, ConditionType::PodsReady, REASON, &message, now);
+        let start = attempt_start(&step.status, now);
+        let lost_at = conditions::find(&step.status.conditions, ConditionType::PodsReady)
+            .filter(|condition| condition.reason == REASON && condition.last_transition_time.0 >= start)
+            .map(|condition| condition.last_transition_time.0);
+        let (since, grace) = match lost_at {
+            // Pods of a healthy workload were lost: a grace of its own, from the moment of the loss.
+            Some(lost_at) => (lost_at, policy.failure_grace),
+            None if pending + running + succeeded >= expected => (start, policy.warmup_grace),
+            None => (start, policy.admission_grace),
+        };
+        if let Some(left) = remaining(since, grace.signed(), now) {
+            return step.then(after(POLL.min(left)));
+        }
+        unhealthy(&mut step.status, REASON, &message, now);
+        step = step.event(unhealthy_event(format!("{REASON}: {message}")));
+        reset_or_fail(step, policy, REASON, 1, self.pods.terminal)
+    }
+
+    /// Components in the order of the spec, with their presence.
+    fn components(&self) -> impl Iterator<Item = (usize, &Presence)> {
+        self.presences.iter().enumerate()
+    }
+
+    fn expected_of(&self, position: usize) -> i64 {
+        self.observed
+            .status
+            .component_status
+            .get(position)
+            .map_or(0, expected_pods)
+    }
+
+    /// Pods that components which have not ended are expected to have.
+    fn expected(&self) -> i64 {
+        self.components()
+            .filter(|(_, presence)| !matches!(presence, Presence::Finished(_)))
+            .fold(0, |sum, (position, _)| sum.saturating_add(self.expected_of(position)))
+    }
+
+    /// Succeeded pods, those included that a component has counted itself and that are gone since.
+    fn succeeded(&self) -> i64 {
+        let counted_elsewhere: i64 = self
+            .presences
+            .iter()
+            .filter(|presence| !matches!(presence, Presence::Finished(_)))
+            .filter_map(Presence::facts)
+            .map(|facts| {
+                let own = facts.succeeded_pods.map_or(0, i64::from);
+                (own - self.pods.of(&facts.uid).succeeded).max(0)
+            })
+            .sum();
+        self.pods.total.succeeded + counted_elsewhere
+    }
+
+    /// Whether every component has ended well. A kind that tells its end itself is believed and nothing else is; of
+    /// any other kind all pods must have succeeded.
+    fn is_finished(&self) -> bool {
+        self.components().all(|(position, presence)| match presence {
+            Presence::Finished(_) => true,
+            Presence::Present(facts) => {
+                let Some(component) = self.observed.wrapper.spec.components.get(position) else {
+                    return false;
+                };
+                let Ok(head) = component.template.head() else {
+                    return false;
+                };
+                if kinds::completion_rule(&head.type_ref).is_own() {
+                    return false;
+                }
+                let pods = self.pods.of(&facts.uid);
+                let ends = kinds::lookup(&head.type_ref).is_none_or(|row| row.ending == Ending::WithPods);
+                let succeeded = if ends { pods.succeeded } else { pods.succeeded_for_good };
+                succeeded >= self.expected_of(position) && pods.unfinished() == 0 && pods.failed == 0
+            }
+            _ => false,
+        })
+    }
+}
