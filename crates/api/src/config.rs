@@ -3,10 +3,13 @@
 //! Absent keys keep their defaults, nested objects merge, lists are replaced. A key that is not known is an error that
 //! names it. Durations are Go strings (`90s`) or, as the Go controller writes them, integers of nanoseconds.
 
+mod admission;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 
+pub use self::admission::{AdmissionConfig, KindPattern};
 use crate::duration::GoDuration;
 
 /// Everything that can be configured.
@@ -39,6 +42,8 @@ pub struct AppWrapperConfig {
     pub default_queue_name: String,
     /// Grace periods and retries.
     pub fault_tolerance: FaultToleranceConfig,
+    /// What the webhook lets in.
+    pub admission: AdmissionConfig,
 }
 
 /// `appwrapper.autopilot`: how the marks of node health are understood.
@@ -173,6 +178,7 @@ impl Default for AppWrapperConfig {
             scheduler_name: String::new(),
             default_queue_name: String::new(),
             fault_tolerance: FaultToleranceConfig::default(),
+            admission: AdmissionConfig::default(),
         }
     }
 }
@@ -318,6 +324,7 @@ impl Config {
         }
         let config: Self = serde_saphyr::from_str(text).map_err(|error| ConfigError::Syntax(error.to_string()))?;
         config.appwrapper.fault_tolerance.check()?;
+        config.appwrapper.admission.check()?;
         Ok(config)
     }
 }

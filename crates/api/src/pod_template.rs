@@ -22,7 +22,7 @@ pub fn check(value: &Value) -> Result<(), String> {
     quantities_to_text(&mut spec);
     let decoded: PodSpec = serde_json::from_value(spec.clone()).map_err(|error| format!("spec: {error}"))?;
     let encoded = serde_json::to_value(&decoded).map_err(|error| format!("spec: {error}"))?;
-    match first_lost(&spec, &encoded, "spec".to_owned()) {
+    match first_lost(&spec, &encoded, "spec") {
         Some(place) => Err(format!("unknown field {place:?}")),
         None => Ok(()),
     }
@@ -66,12 +66,12 @@ fn number_to_text(value: &mut Value) {
 }
 
 /// The place of the first field of `before` that is missing from `after`.
-fn first_lost(before: &Value, after: &Value, place: String) -> Option<String> {
+fn first_lost(before: &Value, after: &Value, place: &str) -> Option<String> {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => before.iter().find_map(|(name, field)| {
             let place = format!("{place}.{name}");
             match after.get(name) {
-                Some(kept) => first_lost(field, kept, place),
+                Some(kept) => first_lost(field, kept, &place),
                 None => Some(place),
             }
         }),
@@ -79,7 +79,7 @@ fn first_lost(before: &Value, after: &Value, place: String) -> Option<String> {
             .iter()
             .zip(after)
             .enumerate()
-            .find_map(|(index, (item, kept))| first_lost(item, kept, format!("{place}[{index}]"))),
+            .find_map(|(index, (item, kept))| first_lost(item, kept, &format!("{place}[{index}]"))),
         _ => None,
     }
 }

@@ -1,43 +1,176 @@
-//! Structural rules of a component, which hold whoever let the AppWrapper in.
+//! Structural rules of an AppWrapper, which hold whoever let it in.
 //!
-//! The webhook applies them at admission; the controller applies them again before it creates anything, because the
-//! webhook can be away, switched off or deceived, and the controller's rights are wider than a user's.
+//! The webhook applies them at admission and reports every violation; the controller applies them again before it creates
+//! anything, because the webhook can be away, switched off or deceived, and the controller's rights are wider than a
+//! user's. What takes the API server to decide (a kind's scope, a user's rights) is the webhook's alone.
+
+mod object;
+mod pod_sets;
 
 use std::collections::HashSet;
 
+use serde_json::Value;
+
 use crate::{
-    appwrapper::{AppWrapper, Component},
-    podsets::{self, PodSetError},
-    template::TemplateError,
+    appwrapper::AppWrapper,
+    config::{AdmissionConfig, KindPattern},
+    facts::TypeRef,
 };
 
 /// Longest value of a label; the name of an AppWrapper is one on each of its components.
 pub const LABEL_VALUE_LIMIT: usize = 63;
 
+/// Groups whose kinds hand out rights or change what the API server trusts. Admission that looks at who asks would see the
+/// controller, not the user (design/deploy-security.md section 5, threat 5).
+const PRIVILEGED_GROUPS: [&str; 9] = [
+    "rbac.authorization.k8s.io",
+    "admissionregistration.k8s.io",
+    "certificates.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "authorization.openshift.io",
+    "oauth.openshift.io",
+];
+
 /// A rule that an AppWrapper breaks: where, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
 pub struct Violation {
+    /// The rule.
+    pub rule: Rule,
+    /// What sort of fault it is.
+    pub fault: Fault,
     /// Path of the field, for example `spec.components[1].template.metadata.namespace`.
     pub field: String,
     /// The offending value and the remedy.
     pub message: String,
 }
 
+/// The rules, in groups that are worth counting apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Rule {
+    /// A component names no object.
+    Malformed,
+    /// Too many components.
+    ComponentCount,
+    /// Pod sets that are missing, too many, or differ from the template.
+    PodSets,
+    /// Another namespace.
+    Namespace,
+    /// A kind that may not be wrapped here.
+    Kind,
+    /// An AppWrapper or a list inside an AppWrapper.
+    Nested,
+    /// Names, labels and what only the API server writes.
+    Metadata,
+}
+
+/// Sorts of faults, as Kubernetes words them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The value is not allowed here.
+    Forbidden,
+    /// The value is wrong.
+    Invalid,
+    /// The value is missing.
+    Required,
+}
+
+impl Fault {
+    /// The words of Kubernetes' field errors.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Forbidden => "Forbidden",
+            Self::Invalid => "Invalid value",
+            Self::Required => "Required value",
+        }
+    }
+}
+
 impl Violation {
-    fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+    fn new(rule: Rule, fault: Fault, field: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
+            rule,
+            fault,
             field: field.into(),
             message: message.into(),
         }
     }
 }
 
-/// The first rule that the AppWrapper breaks, if any.
+/// What the configuration adds to the rules.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits<'a> {
+    admission: Option<&'a AdmissionConfig>,
+}
+
+impl<'a> Limits<'a> {
+    /// The limits of a configuration.
+    pub fn of(admission: &'a AdmissionConfig) -> Self {
+        Self {
+            admission: Some(admission),
+        }
+    }
+
+    fn allows(&self, type_ref: &TypeRef) -> bool {
+        self.admission.is_none_or(|admission| {
+            admission
+                .allowed_kinds
+                .iter()
+                .any(|pattern: &KindPattern| pattern.covers(type_ref))
+        })
+    }
+
+    fn allows_privileged(&self) -> bool {
+        self.admission
+            .is_some_and(|admission| admission.unsafe_allow_privileged_kinds)
+    }
+
+    fn max_components(&self) -> usize {
+        self.admission.map_or(usize::MAX, |admission| admission.max_components)
+    }
+}
+
+/// The first rule that the AppWrapper breaks, if any. Without a configuration, so without its allow-list and its limits:
+/// an AppWrapper that was let in under another configuration keeps running.
 pub fn check(wrapper: &AppWrapper) -> Result<(), Violation> {
+    let mut violations = Vec::new();
+    structure(wrapper, Limits::default(), &mut violations);
+    violations.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// Every rule that a new AppWrapper breaks, in the order of its fields. Cheap where it matters: an AppWrapper with too many
+/// components is not looked into.
+pub fn violations(wrapper: &AppWrapper, admission: &AdmissionConfig) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let pod_sets = structure(wrapper, Limits::of(admission), &mut violations);
+    let Some(pod_sets) = pod_sets else {
+        return violations;
+    };
+    let limit = admission.max_pod_sets;
+    let components = |message: String| Violation::new(Rule::PodSets, Fault::Invalid, "spec.components", message);
+    if pod_sets == 0 {
+        violations.push(components(
+            "components contains no podspecs; wrap at least one object that makes pods, or declare its podSets".into(),
+        ));
+    } else if pod_sets > limit {
+        violations.push(components(format!(
+            "components contains {pod_sets} podspecs; at most {limit} are allowed (appwrapper.admission.maxPodSets, which \
+             Kueue must accept as well)"
+        )));
+    }
+    violations
+}
+
+/// Applies the rules to each part; returns the number of pod sets, if the parts were looked at.
+fn structure(wrapper: &AppWrapper, limits: Limits<'_>, violations: &mut Vec<Violation>) -> Option<usize> {
     let key = wrapper.key();
     if key.name.len() > LABEL_VALUE_LIMIT {
-        return Err(Violation::new(
+        violations.push(Violation::new(
+            Rule::Metadata,
+            Fault::Invalid,
             "metadata.name",
             format!(
                 "{:?} has {} characters; the name labels every component and may have at most {LABEL_VALUE_LIMIT}",
@@ -46,59 +179,71 @@ pub fn check(wrapper: &AppWrapper) -> Result<(), Violation> {
             ),
         ));
     }
+    let components = &wrapper.spec.components;
+    if components.len() > limits.max_components() {
+        violations.push(Violation::new(
+            Rule::ComponentCount,
+            Fault::Invalid,
+            "spec.components",
+            format!(
+                "there are {} components; at most {} are allowed (appwrapper.admission.maxComponents)",
+                components.len(),
+                limits.max_components()
+            ),
+        ));
+        return None;
+    }
+    let max_pod_sets = limits.admission.map_or(usize::MAX, |admission| admission.max_pod_sets);
     let mut names = HashSet::new();
-    for (position, component) in wrapper.spec.components.iter().enumerate() {
-        let field = format!("spec.components[{position}].template");
-        check_component(component, &key.namespace, &field)?;
-        if let Ok(head) = component.template.head()
-            && let Some(name) = &head.name
-            && !names.insert((&head.type_ref, name))
+    let mut pod_sets = 0;
+    for (position, component) in components.iter().enumerate() {
+        let field = format!("spec.components[{position}]");
+        let head = match component.template.head() {
+            Ok(head) => head,
+            Err(error) => {
+                let field = format!("{field}.template");
+                violations.push(Violation::new(
+                    Rule::Malformed,
+                    Fault::Invalid,
+                    field,
+                    error.to_string(),
+                ));
+                continue;
+            }
+        };
+        let Ok(object) = component.template.object().map(Value::Object) else {
+            continue;
+        };
+        let place = object::Place {
+            field: &field,
+            namespace: &key.namespace,
+            name: &key.name,
+        };
+        object::check(head, &object, &place, limits, violations);
+        if let Some(name) = &head.name
+            && !names.insert((head.type_ref.group(), &head.type_ref.kind, name))
         {
-            return Err(Violation::new(
-                format!("{field}.metadata.name"),
+            violations.push(Violation::new(
+                Rule::Metadata,
+                Fault::Invalid,
+                format!("{field}.template.metadata.name"),
                 format!(
                     "{} {name:?} is wrapped twice; give each component a name of its own",
                     head.type_ref.kind
                 ),
             ));
         }
-        podsets::resolve(component).map_err(|error| pod_set_violation(position, &error))?;
+        let declared = &component.pod_sets;
+        pod_sets += if declared.len() > max_pod_sets {
+            // Too many in any case, and each could point to the whole of a large template.
+            declared.len()
+        } else {
+            let found = pod_sets::check(declared, &head.type_ref, &object, &field, violations);
+            object::check_pod_labels(&object, &found, &place, violations);
+            found.len()
+        };
     }
-    Ok(())
-}
-
-fn check_component(component: &Component, namespace: &str, field: &str) -> Result<(), Violation> {
-    let head = component
-        .template
-        .head()
-        .map_err(|error| Violation::new(field, error.to_string()))?;
-    if head.type_ref.group() == crate::GROUP && &*head.type_ref.kind == crate::KIND {
-        return Err(Violation::new(
-            field,
-            "an AppWrapper cannot wrap an AppWrapper; list its components here instead",
-        ));
-    }
-    if let Some(other) = head.namespace.as_deref().filter(|other| *other != namespace) {
-        return Err(Violation::new(
-            format!("{field}.metadata.namespace"),
-            format!("{other:?} is another namespace; components live in the AppWrapper's, {namespace:?}: leave it out"),
-        ));
-    }
-    if head.name.is_none() && head.generate_name.is_none() {
-        return Err(Violation::new(
-            format!("{field}.metadata"),
-            "has neither name nor generateName; set one of them",
-        ));
-    }
-    Ok(())
-}
-
-fn pod_set_violation(position: usize, error: &PodSetError) -> Violation {
-    let part = match error {
-        PodSetError::Template(TemplateError::NotAnObject | TemplateError::NoType) => "template",
-        _ => "podSets",
-    };
-    Violation::new(format!("spec.components[{position}].{part}"), error.to_string())
+    Some(pod_sets)
 }
 
 #[cfg(test)]
@@ -142,9 +287,39 @@ mod tests {
     #[case::no_name(vec![service(json!({}))], "spec.components[0].template.metadata")]
     #[case::twice(vec![service(json!({"name": "s"})), service(json!({"name": "s"}))], "spec.components[1].template.metadata.name")]
     #[case::nested(vec![json!({"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "metadata": {"name": "x"}})], "spec.components[0].template")]
-    #[case::no_pod_template(vec![json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {}})], "spec.components[0].podSets")]
+    #[case::no_pod_template(vec![json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {}})], "spec.components[0].template")]
     fn a_broken_rule_names_its_field(#[case] templates: Vec<Value>, #[case] field: &str) {
         assert_eq!(check(&wrapper("a", templates)).unwrap_err().field, field);
+    }
+
+    #[test]
+    fn the_controller_knows_no_limits_of_a_configuration() {
+        let mut custom = service(json!({"name": "s"}));
+        custom["kind"] = "Widget".into();
+        custom["apiVersion"] = "example.com/v1".into();
+        assert_eq!(check(&wrapper("a", vec![custom.clone()])), Ok(()));
+        let fields: Vec<_> = violations(&wrapper("a", vec![custom]), &AdmissionConfig::default())
+            .into_iter()
+            .map(|violation| (violation.rule, violation.field))
+            .collect();
+        assert_eq!(
+            fields,
+            [
+                (Rule::Kind, "spec.components[0].template".to_owned()),
+                (Rule::PodSets, "spec.components".to_owned())
+            ]
+        );
+    }
+
+    #[test]
+    fn an_appwrapper_with_too_many_components_is_not_looked_into() {
+        let admission = AdmissionConfig {
+            max_components: 2,
+            ..AdmissionConfig::default()
+        };
+        let found = violations(&wrapper("a", vec![json!(1); 3]), &admission);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].rule, Rule::ComponentCount);
     }
 
     #[test]

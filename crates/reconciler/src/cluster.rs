@@ -87,6 +87,9 @@ pub trait Cluster: Sync {
         object: Value,
     ) -> impl Future<Output = Result<Created, Error>> + Send;
 
+    /// An object that existed already was found to be ours, as if it had just been created.
+    fn adopted(&self, _key: &AppWrapperKey, _component: &ComponentRef, _facts: &ComponentFacts) {}
+
     /// Deletes a component if it still has this uid.
     fn delete(
         &self,

@@ -407,7 +407,16 @@ impl<C: Cluster> Pass<'_, C> {
             Created::Ambiguous(error) => CreateOutcome::Ambiguous(error),
             Created::AlreadyExists => {
                 let read = cluster.read_uncached(&self.key, &component).await;
-                adopt(&self.stored, &component, read)
+                let facts = if let UncachedRead::Present(facts) = &read {
+                    Some(Arc::clone(facts))
+                } else {
+                    None
+                };
+                let outcome = adopt(&self.stored, &component, read);
+                if let (CreateOutcome::Created, Some(facts)) = (&outcome, facts) {
+                    cluster.adopted(&self.key, &component, &facts);
+                }
+                outcome
             }
         })
     }

@@ -48,6 +48,11 @@ impl Memory {
         watched
     }
 
+    /// The version of the object as this process last wrote it.
+    pub fn written(&self) -> Option<&str> {
+        self.latest.as_deref()?.metadata.resource_version.as_deref()
+    }
+
     /// Remembers what was written.
     pub(crate) fn wrote(&mut self, wrapper: &Arc<AppWrapper>) {
         self.latest = Some(Arc::clone(wrapper));

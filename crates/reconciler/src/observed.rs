@@ -176,10 +176,18 @@ pub fn expectations(
 ) -> Vec<Expectation> {
     (0..wrapper.spec.components.len())
         .map(|position| {
-            let component = component_ref(wrapper, status, position).unwrap_or_else(|| ComponentRef {
-                position,
-                type_ref: appwrapper_api::TypeRef::new("", ""),
-                name: "".into(),
+            let component = component_ref(wrapper, status, position).unwrap_or_else(|| {
+                let head = wrapper
+                    .spec
+                    .components
+                    .get(position)
+                    .and_then(|component| component.template.head().ok());
+                let type_ref = head.map_or_else(|| appwrapper_api::TypeRef::new("", ""), |head| head.type_ref.clone());
+                ComponentRef {
+                    position,
+                    type_ref,
+                    name: "".into(),
+                }
             });
             let uid = known_uid(&component);
             let finished = status

@@ -194,6 +194,7 @@ impl Workload<'_> {
 
     /// Steps 9 and 10: enough pods, or a grace period for them.
     fn readiness(&self, mut step: Step, policy: &Policy, now: Timestamp) -> Step {
+        const REASON: &str = "InsufficientPodsReady";
         let expected = self.expected();
         let (pending, running, succeeded) = (self.pods.total.pending, self.pods.total.running, self.succeeded());
         if running + succeeded >= expected {
@@ -208,7 +209,6 @@ impl Workload<'_> {
             );
             return step.then(after(NET));
         }
-        const REASON: &str = "InsufficientPodsReady";
         let message = format!("{pending} pods pending; {running} pods running; {succeeded} pods succeeded");
         clear_condition(&mut step.status, ConditionType::PodsReady, REASON, &message, now);
         let start = attempt_start(&step.status, now);

@@ -1,0 +1,125 @@
+//! Flags and environment. A flag beats the environment, that beats the configuration file, that beats the default.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{Context, bail};
+use appwrapper_api::{GoDuration, config::Config};
+use appwrapper_metrics::telemetry::Format;
+use clap::Parser;
+
+/// Runs AppWrappers: queues, deploys, watches over and retries groups of Kubernetes objects as one workload.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "appwrapper-controller", version)]
+pub struct Args {
+    /// Configuration file, with the YAML keys of the Go controller. Defaults hold without one.
+    #[arg(long, env = "APPWRAPPER_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where metrics are served: HOST:PORT, :PORT, or 0 for nowhere. Beats controllerManager.metrics.bindAddress.
+    #[arg(long, env = "APPWRAPPER_METRICS_BIND_ADDRESS", value_name = "ADDRESS")]
+    pub metrics_bind_address: Option<String>,
+    /// Where probes are answered. Beats controllerManager.health.bindAddress.
+    #[arg(long, env = "APPWRAPPER_HEALTH_BIND_ADDRESS", value_name = "ADDRESS")]
+    pub health_bind_address: Option<String>,
+    /// Namespace of the controller, where its Lease lives.
+    #[arg(long, env = "APPWRAPPER_NAMESPACE", value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// Name of this replica; its pod's name by default.
+    #[arg(long, env = "APPWRAPPER_IDENTITY", value_name = "NAME")]
+    pub identity: Option<String>,
+    /// Uid of this replica's pod, so that a container that restarts in its pod takes its Lease back at once.
+    #[arg(long, env = "APPWRAPPER_POD_UID", value_name = "UID")]
+    pub pod_uid: Option<String>,
+    /// How long a Lease lasts without renewal. The other times of leader election follow from it.
+    #[arg(long, env = "APPWRAPPER_LEASE_DURATION", value_name = "DURATION", default_value = "10s", value_parser = seconds)]
+    pub lease_duration: Duration,
+    /// AppWrappers that are worked on at once.
+    #[arg(long, env = "APPWRAPPER_CONCURRENCY", value_name = "NUMBER", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub concurrency: u16,
+    /// Form of log lines: json or text.
+    #[arg(long, env = "APPWRAPPER_LOG_FORMAT", value_name = "FORMAT", default_value = "json")]
+    pub log_format: Format,
+    /// More log lines; may be given up to three times.
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let duration: GoDuration = text
+        .parse()
+        .map_err(|error: appwrapper_api::duration::ParseDurationError| error.to_string())?;
+    u64::try_from(duration.as_nanos())
+        .ok()
+        .filter(|nanoseconds| *nanoseconds > 0)
+        .map(Duration::from_nanos)
+        .ok_or_else(|| format!("{text} is not positive; a Lease lasts at least a second"))
+}
+
+impl Args {
+    /// Runs the process to its end.
+    pub fn run(self) -> anyhow::Result<()> {
+        let config = self.read_config()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .context("cannot start the runtime")?;
+        runtime.block_on(crate::run::run(self, config))
+    }
+
+    fn read_config(&self) -> anyhow::Result<Config> {
+        let Some(path) = &self.config else {
+            return Ok(Config::default());
+        };
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("--config: cannot read {}; mount the ConfigMap there", path.display()))?;
+        Config::from_yaml(&text).with_context(|| format!("--config {}", path.display()))
+    }
+
+    /// The namespace that was given, or the one of the service account.
+    pub fn namespace(&self) -> anyhow::Result<String> {
+        const FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+        // The Go controller reads this variable.
+        let given = self.namespace.clone().or_else(|| std::env::var("NAMESPACE").ok());
+        match given.or_else(|| std::fs::read_to_string(FILE).ok()) {
+            Some(namespace) if !namespace.trim().is_empty() => Ok(namespace.trim().to_owned()),
+            _ => bail!("the controller's namespace is not known; set --namespace or APPWRAPPER_NAMESPACE"),
+        }
+    }
+
+    /// The name of this replica.
+    pub fn replica(&self) -> String {
+        let given = self.identity.clone().or_else(|| std::env::var("POD_NAME").ok());
+        given
+            .or_else(|| std::env::var("HOSTNAME").ok())
+            .unwrap_or_else(|| "appwrapper-controller".to_owned())
+    }
+}
+
+/// The address in the notation of Go: `:8081` is every interface, `0` is none.
+pub fn address(text: &str) -> Option<String> {
+    match text {
+        "" | "0" => None,
+        text if text.starts_with(':') => Some(format!("0.0.0.0{text}")),
+        text => Some(text.replace("localhost:", "127.0.0.1:")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_written_as_in_go() {
+        assert_eq!(address(":8081").as_deref(), Some("0.0.0.0:8081"));
+        assert_eq!(address("localhost:0").as_deref(), Some("127.0.0.1:0"));
+        assert_eq!(address("0"), None);
+    }
+
+    #[test]
+    fn a_duration_that_is_none_is_refused() {
+        assert!(seconds("10s").is_ok());
+        for text in ["0", "-1s", "ten"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! What joins the crates into a process: the watch of AppWrappers, the queue, the implementation of the reconciler's verbs
+//! on a Kubernetes API server, and the wiring.
+//!
+//! Begin with [`run`]. One event goes through [`wrappers`] or the caches into [`queue`], from there through
+//! [`appwrapper_reconciler`] and [`cluster`] to the API server, and [`teller`] says what happened.
+
+pub mod args;
+pub mod client;
+pub mod cluster;
+pub mod failure;
+pub mod limiter;
+pub mod memories;
+pub mod nodes;
+pub mod observer;
+pub mod queue;
+pub mod run;
+pub mod teller;
+pub mod wrappers;

@@ -1,0 +1,279 @@
+//! Tells what happens: events for users, log lines for operators, metrics for both.
+//!
+//! Nothing here waits or fails a pass. Events go through a bounded channel to a task that publishes them.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use appwrapper_api::{AppWrapper, AppWrapperKey, ComponentRef, Phase, TypeRef, conditions::truncate};
+use appwrapper_metrics::{
+    Metrics,
+    cache::Write,
+    labels::{self, Cached, Forced, Operation, OperationResult, Outcome, Resource},
+};
+use appwrapper_reconciler::{
+    Error,
+    cluster::{Created, Deleted, Grace},
+    observation::{CachedResult, ConfirmationResult, Event, Missing, Observation},
+};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{
+    Client, Resource as _,
+    runtime::events::{self, EventType, Recorder, Reporter},
+};
+use tokio::sync::mpsc;
+
+/// Events that may wait to be published; beyond that they are dropped, and the log has them.
+const EVENT_QUEUE: usize = 1_024;
+/// Longest note of an event (events.k8s.io/v1).
+const NOTE_LIMIT: usize = 1_000;
+
+/// Tells what happens. Cheap to clone.
+#[derive(Clone)]
+pub struct Teller {
+    metrics: Arc<Metrics>,
+    events: mpsc::Sender<(Event, ObjectReference)>,
+}
+
+/// Publishes events.
+pub struct Publisher {
+    queue: mpsc::Receiver<(Event, ObjectReference)>,
+}
+
+/// A teller and what publishes its events.
+pub fn teller(metrics: Arc<Metrics>) -> (Teller, Publisher) {
+    let (events, queue) = mpsc::channel(EVENT_QUEUE);
+    (Teller { metrics, events }, Publisher { queue })
+}
+
+/// The metric label for the kind of a component.
+pub fn resource(type_ref: &TypeRef) -> Resource {
+    Resource::of_type(&type_ref.api_version, &type_ref.kind).component()
+}
+
+fn component_name(namespace: &str, component: &ComponentRef) -> String {
+    format!("{namespace}/{}", component.name)
+}
+
+impl Teller {
+    /// Tells one observation about an AppWrapper.
+    pub fn tell(&self, wrapper: &AppWrapper, observation: Observation) {
+        let key = wrapper.key();
+        match observation {
+            Observation::Entered(phase) => self.entered(wrapper, &key, phase),
+            Observation::Event(event) => self.event(wrapper, &key, event),
+            Observation::CachedSurvey(result) => {
+                let cached = match result {
+                    CachedResult::Agrees => Cached::Hit,
+                    CachedResult::Behind => Cached::Unsynced,
+                    CachedResult::Mismatch => Cached::Miss,
+                };
+                let kind = wrapper
+                    .spec
+                    .components
+                    .first()
+                    .and_then(|component| component.template.head().ok());
+                let resource = kind.map_or(Resource::Other, |head| resource(&head.type_ref));
+                self.metrics.confirm.cached_read(resource, cached);
+            }
+            Observation::ConfirmationStarted => self.metrics.confirm.open(&key.to_string()),
+            Observation::Confirmed(result) => self.confirmed(&key, result),
+            Observation::RaceSurvived {
+                component,
+                cached,
+                live,
+            } => {
+                let text = |version: Option<appwrapper_api::Rv>| version.map_or_else(String::new, |v| v.to_string());
+                tracing::info!(
+                    event = "race_survived",
+                    appwrapper = %key,
+                    component = %component,
+                    cached_resource_version = text(cached),
+                    live_resource_version = text(live),
+                    "race survived: the cache misses a component that the API server has",
+                );
+                let resource = resource(&component.type_ref);
+                self.metrics.confirm.outcome(resource, Outcome::Live, Duration::ZERO);
+                self.metrics
+                    .confirm
+                    .live(resource, &component_name(&key.namespace, &component));
+            }
+            Observation::ConfirmedMissing { component, how } => {
+                tracing::warn!(
+                    event = "missing_confirmed",
+                    appwrapper = %key,
+                    component = %component,
+                    how = ?how,
+                    "a component is gone by the API server's own word",
+                );
+                let outcome = match how {
+                    Missing::Absent => Outcome::Missing,
+                    Missing::Terminating => Outcome::Terminating,
+                    Missing::Replaced => Outcome::Replaced,
+                };
+                let resource = resource(&component.type_ref);
+                self.metrics.confirm.outcome(resource, outcome, Duration::ZERO);
+                self.metrics.confirm.verdict(&key.namespace, resource);
+            }
+            Observation::Retry(reason) => self.metrics.states.retry(metric_reason(reason)),
+            Observation::Failed(reason) => self.metrics.states.failure(&key.namespace, metric_reason(reason)),
+            Observation::Conflict => self.metrics.reconcile.conflict(),
+            Observation::Forced => {
+                tracing::warn!(appwrapper = %key, "deletion takes longer than its grace and is forced");
+            }
+        }
+    }
+
+    fn entered(&self, wrapper: &AppWrapper, key: &AppWrapperKey, phase: Phase) {
+        tracing::info!(appwrapper = %key, %phase, "phase entered");
+        if phase != Phase::Terminating {
+            self.metrics.phase(&key.namespace, metric_phase(phase));
+        }
+        if phase == Phase::Running
+            && wrapper.status.resetting_count == 0
+            && let Some(created) = &wrapper.metadata.creation_timestamp
+            && let Ok(after) = Duration::try_from(jiff::Timestamp::now().duration_since(created.0))
+        {
+            self.metrics.states.first_running(after);
+        }
+    }
+
+    fn event(&self, wrapper: &AppWrapper, key: &AppWrapperKey, event: Event) {
+        if event.warning {
+            tracing::warn!(appwrapper = %key, reason = event.reason, note = %event.note, "event");
+        } else {
+            tracing::info!(appwrapper = %key, reason = event.reason, note = %event.note, "event");
+        }
+        if self.events.try_send((event, wrapper.object_ref(&()))).is_err() {
+            tracing::warn!(appwrapper = %key, "too many events at once; this one is only logged");
+        }
+    }
+
+    fn confirmed(&self, key: &AppWrapperKey, result: ConfirmationResult) {
+        match result {
+            ConfirmationResult::Live | ConfirmationResult::Missing | ConfirmationResult::Outdated => {
+                self.metrics.confirm.close(&key.to_string());
+            }
+            ConfirmationResult::Doubt(doubt) => {
+                tracing::warn!(
+                    event = "confirmation_failed",
+                    appwrapper = %key,
+                    reason = doubt.reason,
+                    message = %doubt.message,
+                    "a component may be missing, and the API server's answer proves nothing; nothing is concluded",
+                );
+                self.metrics
+                    .confirm
+                    .outcome(Resource::Other, Outcome::Error, Duration::ZERO);
+            }
+            ConfirmationResult::Deferred => {
+                self.metrics
+                    .confirm
+                    .outcome(Resource::Other, Outcome::Deferred, Duration::ZERO);
+            }
+        }
+    }
+
+    /// A create is about to be sent: from its answer on, the watch has to deliver the object.
+    pub fn writing(&self, key: &AppWrapperKey, component: &ComponentRef) -> (Write, Instant) {
+        let name = component_name(&key.namespace, component);
+        (
+            self.metrics.cache.writing(resource(&component.type_ref), &name),
+            Instant::now(),
+        )
+    }
+
+    /// What came of a create.
+    pub fn created(&self, component: &ComponentRef, outcome: &Created, (write, _): (Write, Instant)) {
+        let result = match outcome {
+            Created::Object(_) => OperationResult::Success,
+            Created::AlreadyExists => OperationResult::Exists,
+            Created::Fatal(_) | Created::Refused(_) => OperationResult::Refused,
+            Created::Ambiguous(_) => OperationResult::Error,
+        };
+        if result == OperationResult::Success {
+            write.answered();
+        }
+        self.metrics
+            .states
+            .operation(Operation::Create, resource(&component.type_ref), result);
+    }
+
+    /// What came of a delete.
+    pub fn deleted(&self, component: &ComponentRef, outcome: &Result<Deleted, Error>, grace: Grace) {
+        let result = match outcome {
+            Ok(Deleted::Terminating) => OperationResult::Success,
+            Ok(Deleted::Gone) => OperationResult::NotFound,
+            Ok(Deleted::Refused(_)) => OperationResult::Refused,
+            Err(_) => OperationResult::Error,
+        };
+        self.metrics
+            .states
+            .operation(Operation::Delete, resource(&component.type_ref), result);
+        if grace == Grace::Zero {
+            self.metrics.states.forced_deletion(Forced::Component);
+        }
+    }
+
+    /// A pod was deleted at once.
+    pub fn forced_pod(&self) {
+        self.metrics.states.forced_deletion(Forced::Pod);
+    }
+
+    /// The metrics behind it.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+}
+
+impl Publisher {
+    /// Publishes events through `client` until the tellers are gone or the future is dropped.
+    pub async fn run(&mut self, client: Client, instance: &str) {
+        let reporter = Reporter {
+            controller: appwrapper_api::EVENT_REPORTER.to_owned(),
+            instance: Some(instance.to_owned()),
+        };
+        let recorder = Recorder::new(client, reporter);
+        while let Some((event, regarding)) = self.queue.recv().await {
+            let published = events::Event {
+                type_: if event.warning {
+                    EventType::Warning
+                } else {
+                    EventType::Normal
+                },
+                reason: event.reason.to_owned(),
+                note: Some(truncate(&event.note, NOTE_LIMIT)),
+                action: "Reconcile".to_owned(),
+                secondary: None,
+            };
+            if let Err(error) = recorder.publish(&published, &regarding).await {
+                tracing::debug!(error = %crate::failure::text(&error), reason = event.reason, "an event was not published");
+            }
+        }
+    }
+}
+
+/// The metric label for a phase.
+pub fn metric_phase(phase: Phase) -> labels::Phase {
+    match phase {
+        Phase::Empty => labels::Phase::Empty,
+        Phase::Suspended => labels::Phase::Suspended,
+        Phase::Resuming => labels::Phase::Resuming,
+        Phase::Running => labels::Phase::Running,
+        Phase::Resetting => labels::Phase::Resetting,
+        Phase::Suspending => labels::Phase::Suspending,
+        Phase::Succeeded => labels::Phase::Succeeded,
+        Phase::Failed => labels::Phase::Failed,
+        Phase::Terminating => labels::Phase::Terminating,
+    }
+}
+
+fn metric_reason(reason: &str) -> labels::Reason {
+    labels::Reason::ALL
+        .iter()
+        .copied()
+        .find(|known| known.as_str() == reason)
+        .unwrap_or(labels::Reason::Other)
+}

@@ -1,0 +1,125 @@
+//! The watch of AppWrappers: a store to read from, and a trigger for every change that is news.
+
+use std::sync::{Arc, RwLock};
+
+use appwrapper_api::{AppWrapper, AppWrapperKey};
+use appwrapper_cache_management::View;
+use futures::{StreamExt, TryStreamExt};
+use kube::{
+    Api, Client,
+    runtime::{
+        WatchStreamExt,
+        reflector::{self, ObjectRef, Store},
+        watcher::{self, Event},
+    },
+};
+use tokio::sync::mpsc;
+
+use crate::{cluster::light, memories::Memories};
+
+/// AppWrappers to a page of the first list. Templates make them large.
+const PAGE: u32 = 100;
+
+/// Where changes go at the moment; the watch outlives a tenure.
+#[derive(Clone, Debug, Default)]
+pub struct Route(Arc<RwLock<Option<mpsc::Sender<AppWrapperKey>>>>);
+
+impl Route {
+    /// Sends triggers here from now on.
+    pub fn open(&self, sender: mpsc::Sender<AppWrapperKey>) {
+        *self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(sender);
+    }
+
+    /// Sends triggers nowhere: whoever opens the route again looks at everything first.
+    pub fn close(&self) {
+        *self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+    }
+
+    async fn send(&self, key: AppWrapperKey) {
+        let sender = self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        if let Some(sender) = sender {
+            let _ = sender.send(key).await;
+        }
+    }
+}
+
+/// The reference of a key in the store.
+pub fn reference(key: &AppWrapperKey) -> ObjectRef<AppWrapper> {
+    ObjectRef::new(&key.name).within(&key.namespace)
+}
+
+/// Watches all AppWrappers until the future is dropped.
+///
+/// An error is logged and tried again with back-off. An expired version, however it is told, begins a new list: kube's
+/// watcher would go on asking with the old version when it is told by an HTTP status.
+pub async fn watch(
+    client: Client,
+    writer: reflector::store::Writer<AppWrapper>,
+    route: Route,
+    memories: Arc<Memories>,
+    view: View,
+) {
+    let mut writer = writer;
+    loop {
+        let api: Api<AppWrapper> = Api::all(client.clone());
+        let config = watcher::Config {
+            page_size: Some(PAGE),
+            ..watcher::Config::default()
+        };
+        let stream = watcher::watcher(api, config)
+            .map_ok(|event| event.modify(|wrapper| *wrapper = light(std::mem::take(wrapper))));
+        let mut stream = stream.default_backoff().boxed();
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(event) => {
+                    writer.apply_watcher_event(&event);
+                    note(event, &route, &memories, &view).await;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the watch of AppWrappers failed and is tried again");
+                    if is_expired(&error) {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn is_expired(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410)
+}
+
+async fn note(event: Event<AppWrapper>, route: &Route, memories: &Memories, view: &View) {
+    match event {
+        Event::Apply(wrapper) | Event::InitApply(wrapper) => {
+            let key = wrapper.key();
+            // What we wrote ourselves was acted on when it was written.
+            if !memories.is_own_echo(&key, wrapper.metadata.resource_version.as_deref()) {
+                route.send(key).await;
+            }
+        }
+        Event::Delete(wrapper) => {
+            let key = wrapper.key();
+            memories.forget(&key);
+            view.forget(&key);
+        }
+        Event::Init | Event::InitDone => {}
+    }
+}
+
+/// The kinds of all components of all AppWrappers, so that the caches can stop watching others.
+pub fn kinds_in_use(store: &Store<AppWrapper>) -> std::collections::HashSet<appwrapper_api::TypeRef> {
+    store
+        .state()
+        .iter()
+        .flat_map(|wrapper| {
+            wrapper
+                .spec
+                .components
+                .iter()
+                .filter_map(|component| component.template.head().ok().map(|head| head.type_ref.clone()))
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}

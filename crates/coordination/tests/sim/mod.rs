@@ -1,0 +1,176 @@
+//! Deterministic simulation: an API server in memory, seeded links, paused time.
+#![allow(dead_code, unused_imports, reason = "each test binary uses its own part")]
+
+pub mod link;
+pub mod replica;
+pub mod server;
+
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use appwrapper_coordination::{
+    ClaimPolicy, Creation, EventSink, GuardedLease, Identity, LeaseHandle, LeaseParams, LeaseTimings, SharedClock,
+    Supervisor, SupervisorOptions, testing::TokioClock,
+};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+pub use link::{Link, Rng, Weather};
+pub use replica::{Broken, Registry, Replica, ReplicaOptions, object_path};
+pub use server::Server;
+
+pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
+
+pub fn lease_path(name: &str) -> String {
+    format!("{LEASES}/{name}")
+}
+
+/// A Lease as some tool may have left it.
+pub fn lease(spec: Value) -> Value {
+    json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {}, "spec": spec})
+}
+
+/// Runs a test on one thread with paused time: the same seed gives the same run.
+pub fn run<F: Future<Output = T>, T>(test: F) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap()
+        .block_on(test)
+}
+
+pub async fn sleep_ms(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
+pub fn identity(pod: &str, nonce: &str) -> Identity {
+    Identity::with_nonce(pod, Some(&format!("{pod}-uid")), nonce).unwrap()
+}
+
+/// A future that is not polled while its process is stopped.
+pub struct Stoppable<F> {
+    future: Pin<Box<F>>,
+    stopped: tokio::sync::watch::Receiver<bool>,
+    wait: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl<F> Stoppable<F> {
+    pub fn new(link: &Link, future: F) -> Self {
+        Self {
+            future: Box::pin(future),
+            stopped: link.stopped(),
+            wait: None,
+        }
+    }
+}
+
+impl<F: Future> Future for Stoppable<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> std::task::Poll<F::Output> {
+        if *self.stopped.borrow() && self.wait.is_none() {
+            let mut stopped = self.stopped.clone();
+            self.wait = Some(Box::pin(async move {
+                let _ = stopped.wait_for(|stopped| !stopped).await;
+            }));
+        }
+        if let Some(wait) = &mut self.wait {
+            if wait.as_mut().poll(context).is_pending() {
+                return std::task::Poll::Pending;
+            }
+            self.wait = None;
+        }
+        self.future.as_mut().poll(context)
+    }
+}
+
+/// One Lease under supervision by one replica.
+pub struct Candidate {
+    pub handle: LeaseHandle,
+    pub task: JoinHandle<Result<(), appwrapper_coordination::Error>>,
+    pub link: Link,
+    pub clock: TokioClock,
+}
+
+pub struct CandidateOptions<'a> {
+    pub lease: &'a str,
+    pub identity: Identity,
+    pub timings: LeaseTimings,
+    pub policy: ClaimPolicy,
+    pub seed: u64,
+    pub weather: Weather,
+    pub clock: TokioClock,
+    pub events: Option<EventSink>,
+}
+
+impl CandidateOptions<'_> {
+    pub fn of(pod: &str, seed: u64) -> CandidateOptions<'static> {
+        CandidateOptions {
+            lease: "lock",
+            identity: identity(pod, "n1"),
+            timings: LeaseTimings::standard(),
+            policy: ClaimPolicy::After(Duration::ZERO),
+            seed,
+            weather: Weather::CALM,
+            clock: TokioClock::default(),
+            events: None,
+        }
+    }
+}
+
+impl Candidate {
+    pub fn start(server: &Server, options: CandidateOptions<'_>) -> Self {
+        let CandidateOptions {
+            lease,
+            identity,
+            timings,
+            policy,
+            seed,
+            weather,
+            clock,
+            events,
+        } = options;
+        let link = Link::new(server, weather, seed);
+        let shared: SharedClock = Arc::new(clock.clone());
+        let params = LeaseParams {
+            namespace: "ns".to_owned(),
+            name: lease.to_owned(),
+            identity: identity.clone(),
+            timings,
+            creation: Some(Creation::default()),
+        };
+        let backend = GuardedLease::new(&link.client(), params, Arc::clone(&shared)).unwrap();
+        let options = SupervisorOptions {
+            lease: lease.to_owned(),
+            identity,
+            timings,
+            clock: shared,
+            policy,
+            standby_poll: timings.renew_period,
+            seed: Some(seed),
+            events,
+        };
+        let (handle, supervisor) = Supervisor::new(backend, options).unwrap();
+        let task = tokio::spawn(Stoppable::new(&link, supervisor.run()));
+        Self {
+            handle,
+            task,
+            link,
+            clock,
+        }
+    }
+
+    pub fn is_live(&self) -> bool {
+        self.handle
+            .state()
+            .borrow()
+            .tenure()
+            .is_some_and(appwrapper_coordination::Tenure::is_live)
+    }
+
+    /// The process ends without a word.
+    pub fn kill(self) {
+        self.task.abort();
+        self.link.cut(true);
+    }
+}

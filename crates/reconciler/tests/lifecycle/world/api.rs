@@ -1,0 +1,392 @@
+//! The verbs of `Cluster` on the world.
+
+use std::sync::Arc;
+
+use appwrapper_api::{
+    AppWrapper, AppWrapperKey, AppWrapperStatus, ComponentFacts, ComponentRef, ControllerRef, FINALIZER, Lineage,
+    PodFacts, Rv, TypeRef, Uid,
+};
+use appwrapper_reconciler::{
+    Cluster, Error,
+    cluster::{Created, Deleted, Grace},
+    evidence::{CachedRead, Doubt, NotSynced, UncachedRead},
+    observation::Observation,
+};
+use serde_json::Value;
+
+use super::{Fault, Note, Object, ObjectKey, State, World};
+
+fn key_of(component: &ComponentRef) -> ObjectKey {
+    (component.type_ref.clone(), component.name.to_string())
+}
+
+fn doubt(reason: &'static str, message: &str) -> Doubt {
+    Doubt {
+        reason,
+        message: message.to_owned(),
+    }
+}
+
+/// The controller is no more: the future never ends and is dropped.
+async fn die() {
+    std::future::pending::<()>().await;
+}
+
+impl State {
+    fn log(&mut self, call: String, is_write: bool) -> Option<Fault> {
+        let fault = self.faults.meet(&call, is_write);
+        self.calls.push(call);
+        fault
+    }
+
+    fn cached(&mut self, component: &ComponentRef) -> CachedRead {
+        let key = key_of(component);
+        let Some(feed) = self.kinds.get(&component.type_ref).filter(|feed| feed.synced) else {
+            return CachedRead::NotSynced(NotSynced::Kind);
+        };
+        let entry = feed.get(&key.1).cloned();
+        let past = feed.past(&key.1).cloned();
+        let seen = entry
+            .as_ref()
+            .or(past.as_ref().map(|past| &past.last))
+            .map(|facts| facts.uid.clone());
+        let mut full = true;
+        match self.notes.get_mut(&key) {
+            None => {}
+            Some(Note::Deleted) => full = false,
+            Some(Note::Created { uid, pending }) => {
+                let seen_ours = seen.as_ref() == Some(uid);
+                if let Some((revision, since)) = *pending {
+                    if !seen_ours && feed.high < revision {
+                        return CachedRead::NotSynced(NotSynced::BehindOwnWrite { since });
+                    }
+                    *pending = None;
+                }
+                full = seen_ours;
+            }
+        }
+        match (entry, past) {
+            (Some(facts), _) => CachedRead::Present(facts),
+            (None, Some(past)) => CachedRead::Absent {
+                changed: past.changed,
+                last: full.then_some(past.last),
+            },
+            (None, None) => CachedRead::Absent { changed: 0, last: None },
+        }
+    }
+
+    fn live(&self, component: &ComponentRef) -> UncachedRead {
+        match self.objects.get(&key_of(component)) {
+            Some(object) => UncachedRead::Present(Arc::new(object.facts.clone())),
+            None => UncachedRead::Absent,
+        }
+    }
+
+    fn note_created(&mut self, component: &ComponentRef, facts: &ComponentFacts) {
+        let revision = facts
+            .version
+            .as_ref()
+            .and_then(|version| version.as_str().parse().ok())
+            .unwrap_or(0);
+        let note = Note::Created {
+            uid: facts.uid.clone(),
+            pending: Some((revision, self.now)),
+        };
+        self.notes.insert(key_of(component), note);
+    }
+
+    fn store_object(&mut self, component: &ComponentRef, body: Value) -> Arc<ComponentFacts> {
+        let owner = &body["metadata"]["ownerReferences"][0];
+        let text = |name: &str| owner[name].as_str().unwrap_or_default().to_owned();
+        let controller = ControllerRef {
+            type_ref: TypeRef::new(text("apiVersion"), text("kind")),
+            name: text("name").into(),
+            uid: Uid::new(text("uid")),
+        };
+        self.check_create(component.position, controller.uid.as_str());
+        let key = key_of(component);
+        let facts = ComponentFacts {
+            uid: self.next_uid(&component.name),
+            controller: Some(controller.clone()),
+            version: None,
+            terminating: false,
+            finalizers: Vec::new(),
+            completion: appwrapper_api::Completion::Active,
+            succeeded_pods: None,
+        };
+        let labelled = body["metadata"]["labels"]
+            .get(appwrapper_api::APPWRAPPER_LABEL)
+            .is_some();
+        let object = Object {
+            type_ref: component.type_ref.clone(),
+            name: component.name.to_string(),
+            position: component.position,
+            facts,
+            labelled,
+            body,
+        };
+        self.objects.insert(key.clone(), object);
+        self.publish(&key);
+        let facts = Arc::new(self.objects[&key].facts.clone());
+        if &*component.type_ref.kind == "Pod" {
+            self.add_pod(&component.name, facts.uid.clone(), &facts.uid, &controller.uid);
+        }
+        facts
+    }
+
+    /// Removes an object, or begins to while something holds it.
+    pub fn remove_object(&mut self, key: &ObjectKey) -> Deleted {
+        let Some(object) = self.objects.get_mut(key) else {
+            return Deleted::Gone;
+        };
+        if object.facts.finalizers.is_empty() {
+            self.objects.remove(key);
+            if &*key.0.kind == "Pod" && self.pods.remove(&key.1).is_some() {
+                self.publish_pod(&key.1);
+            }
+            self.publish(key);
+            return Deleted::Gone;
+        }
+        if !object.facts.terminating {
+            object.facts.terminating = true;
+            self.publish(key);
+        }
+        Deleted::Terminating
+    }
+
+    fn precondition(&self, observed: &AppWrapper) -> Result<AppWrapper, Error> {
+        let Some(live) = &self.wrapper else {
+            return Err(Error::Gone);
+        };
+        let same = live.metadata.uid == observed.metadata.uid
+            && (self.unconditional || live.metadata.resource_version == observed.metadata.resource_version);
+        if same { Ok(live.clone()) } else { Err(Error::Conflict) }
+    }
+}
+
+fn failed(operation: &'static str, fault: &Fault) -> Error {
+    Error::Api {
+        operation,
+        message: format!("{fault:?}"),
+    }
+}
+
+impl Cluster for World {
+    fn read_cached(&self, _: &AppWrapperKey, component: &ComponentRef) -> CachedRead {
+        self.state().cached(component)
+    }
+
+    fn pods_cached(&self, _: &AppWrapperKey) -> Option<Vec<PodFacts>> {
+        let state = self.state();
+        let ghosts = if state.cached_pods.high >= state.pods_gone {
+            0
+        } else {
+            state.pods_gone
+        };
+        let is_ghost = |pod: &&PodFacts| pod.version <= Rv::parse(&ghosts.to_string());
+        let alive = state
+            .cached_pods
+            .values()
+            .filter(|pod| ghosts == 0 || !is_ghost(pod))
+            .cloned();
+        state.cached_pods.synced.then(|| alive.collect())
+    }
+
+    fn known_uid(&self, _: &AppWrapperKey, component: &ComponentRef) -> Option<Uid> {
+        match self.state().notes.get(&key_of(component)) {
+            Some(Note::Created { uid, .. }) => Some(uid.clone()),
+            _ => None,
+        }
+    }
+
+    async fn watch(&self, component: &ComponentRef) {
+        let mut state = self.state();
+        let type_ref = component.type_ref.clone();
+        if !component.name.is_empty() && !state.kinds.entry(type_ref.clone()).or_default().synced {
+            state.list_kind(&type_ref);
+        }
+    }
+
+    async fn read_uncached(&self, _: &AppWrapperKey, component: &ComponentRef) -> UncachedRead {
+        let mut state = self.state();
+        match state.log(format!("get {component}"), false) {
+            Some(Fault::NotServed) => UncachedRead::NotServed,
+            Some(Fault::Refuse(message) | Fault::Never(message)) => UncachedRead::Doubt(doubt("forbidden", message)),
+            Some(_) => UncachedRead::Doubt(doubt("timeout", "no answer")),
+            None if state.inverted => match state.cached(component) {
+                CachedRead::Present(facts) => UncachedRead::Present(facts),
+                _ => UncachedRead::Absent,
+            },
+            None => state.live(component),
+        }
+    }
+
+    async fn read_wrapper(&self, _: &AppWrapperKey) -> Result<Option<AppWrapper>, Doubt> {
+        let mut state = self.state();
+        match state.log("get AppWrapper".to_owned(), false) {
+            Some(_) => Err(doubt("timeout", "no answer")),
+            None => Ok(state.wrapper.clone()),
+        }
+    }
+
+    async fn list_pods_uncached(&self, _: &AppWrapperKey) -> Result<Vec<PodFacts>, Doubt> {
+        let mut state = self.state();
+        if state.log("list pods".to_owned(), false).is_some() {
+            return Err(doubt("timeout", "no answer"));
+        }
+        if state.pods_inverted {
+            return Ok(state.cached_pods.values().cloned().collect());
+        }
+        let pods: Vec<PodFacts> = state.pods.values().map(|pod| state.seen(pod)).collect();
+        if pods.iter().all(|pod| pod.lineage == Lineage::Foreign) {
+            state.pods_gone = state.next_revision();
+        }
+        Ok(pods)
+    }
+
+    fn admit_confirmation(&self) -> bool {
+        self.state().log("admit".to_owned(), false).is_none()
+    }
+
+    async fn create(&self, _: &AppWrapperKey, component: &ComponentRef, object: Value) -> Result<Created, Error> {
+        let (fault, answer) = {
+            let mut state = self.state();
+            let fault = state.log(format!("create {component}"), true);
+            match fault {
+                Some(Fault::Refuse(message)) => return Ok(Created::Refused(message.to_owned())),
+                Some(Fault::Never(message)) => return Ok(Created::Fatal(message.to_owned())),
+                Some(Fault::NotServed) => return Ok(Created::Fatal("the kind is not served".to_owned())),
+                Some(Fault::Lose) => return Ok(Created::Ambiguous("no answer".to_owned())),
+                _ => {}
+            }
+            let answer = if state.objects.contains_key(&key_of(component)) {
+                Created::AlreadyExists
+            } else {
+                Created::Object(state.store_object(component, object))
+            };
+            if let (None, Created::Object(facts)) = (&fault, &answer) {
+                state.note_created(component, facts);
+            }
+            (fault, answer)
+        };
+        match fault {
+            Some(Fault::Crash) => die().await,
+            Some(_) => return Ok(Created::Ambiguous("no answer".to_owned())),
+            None => {}
+        }
+        Ok(answer)
+    }
+
+    fn adopted(&self, _: &AppWrapperKey, component: &ComponentRef, facts: &ComponentFacts) {
+        self.state().note_created(component, facts);
+    }
+
+    async fn delete(
+        &self,
+        _: &AppWrapperKey,
+        component: &ComponentRef,
+        uid: &Uid,
+        grace: Grace,
+    ) -> Result<Deleted, Error> {
+        let at_once = if grace == Grace::Zero { " at once" } else { "" };
+        let (fault, answer) = {
+            let mut state = self.state();
+            let fault = state.log(format!("delete {component}{at_once}"), true);
+            if let Some(Fault::Refuse(message)) = fault {
+                return Ok(Deleted::Refused(message.to_owned()));
+            }
+            if fault == Some(Fault::Lose) {
+                return Ok(Deleted::Refused("no answer".to_owned()));
+            }
+            let key = key_of(component);
+            let is_it = state.objects.get(&key).is_some_and(|object| object.facts.uid == *uid);
+            let answer = if is_it {
+                state.remove_object(&key)
+            } else {
+                Deleted::Gone
+            };
+            if fault.is_none() {
+                state.notes.insert(key, Note::Deleted);
+            }
+            (fault, answer)
+        };
+        match fault {
+            Some(Fault::Crash) => die().await,
+            Some(_) => return Ok(Deleted::Refused("no answer".to_owned())),
+            None => {}
+        }
+        Ok(answer)
+    }
+
+    async fn delete_pod(&self, _: &AppWrapperKey, pod: &PodFacts) -> Result<Deleted, Error> {
+        let fault = {
+            let mut state = self.state();
+            let fault = state.log(format!("delete pod {}", pod.name), true);
+            if matches!(fault, Some(Fault::Refuse(_) | Fault::Lose)) {
+                return Ok(Deleted::Refused("no".to_owned()));
+            }
+            state.kill_pod(&pod.name, &pod.uid);
+            fault
+        };
+        if fault == Some(Fault::Crash) {
+            die().await;
+        }
+        Ok(Deleted::Terminating)
+    }
+
+    async fn patch_status(&self, observed: &AppWrapper, status: &AppWrapperStatus) -> Result<AppWrapper, Error> {
+        let (fault, answer) = {
+            let mut state = self.state();
+            let fault = state.log(format!("status {}", status.phase), true);
+            if matches!(fault, Some(Fault::Refuse(_) | Fault::Never(_) | Fault::Lose)) {
+                return Err(failed("status patch", &fault.unwrap_or(Fault::Lose)));
+            }
+            let mut live = state.precondition(observed)?;
+            state.check_status(&live, status);
+            state.check_written(&live);
+            live.status = status.clone();
+            state.store_wrapper(Some(live));
+            (fault, state.wrapper.clone())
+        };
+        match fault {
+            Some(Fault::Crash) => die().await,
+            Some(fault) => return Err(failed("status patch", &fault)),
+            None => {}
+        }
+        answer.ok_or(Error::Gone)
+    }
+
+    async fn patch_finalizers(&self, observed: &AppWrapper, present: bool) -> Result<Option<AppWrapper>, Error> {
+        let (fault, answer) = {
+            let mut state = self.state();
+            let verb = if present { "add" } else { "remove" };
+            let fault = state.log(format!("{verb} finalizer"), true);
+            if matches!(fault, Some(Fault::Refuse(_) | Fault::Never(_) | Fault::Lose)) {
+                return Err(failed("finalizer patch", &fault.unwrap_or(Fault::Lose)));
+            }
+            let mut live = match state.precondition(observed) {
+                Err(Error::Gone) => return Ok(None),
+                live => live?,
+            };
+            state.check_written(&live);
+            let finalizers = live.metadata.finalizers.get_or_insert_default();
+            finalizers.retain(|name| name != FINALIZER);
+            if present {
+                finalizers.push(FINALIZER.to_owned());
+            }
+            let is_gone = finalizers.is_empty() && live.metadata.deletion_timestamp.is_some();
+            state.store_wrapper((!is_gone).then_some(live));
+            (fault, state.wrapper.clone())
+        };
+        match fault {
+            Some(Fault::Crash) => die().await,
+            Some(fault) => return Err(failed("finalizer patch", &fault)),
+            None => {}
+        }
+        Ok(answer)
+    }
+
+    fn tell(&self, _: &AppWrapper, observation: Observation) {
+        self.state().told.push(observation);
+    }
+}

@@ -1,0 +1,21 @@
+//! What the tests of this workspace run against. Dev only: no image links it.
+//!
+//! * [`api_server`] is a Kubernetes API server inside the process: objects, versions, watches, faults.
+//! * [`cluster`] is a real control plane of processes; [`programs`] finds or builds what it runs.
+//! * [`proxy`] stands in front of its API server: holds watches back, refuses, drops answers, counts requests.
+//! * [`gate`] holds back what its watches deliver, which makes a cache blind.
+
+// A fixture that breaks should stop the test at once, so the lints against panicking do not apply to this crate.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+pub mod api_server;
+pub mod cluster;
+pub mod gate;
+pub mod programs;
+pub mod progress;
+pub mod proxy;
+
+/// Makes rustls use ring. Needed once in a process before any TLS; more often does no harm.
+pub fn install_crypto() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}

@@ -1,0 +1,6 @@
+//! The admission webhook.
+
+pub mod immutable;
+pub mod labels;
+pub mod mutate;
+pub mod review;
