@@ -114,7 +114,7 @@ impl<'a> Limits<'a> {
         }
     }
 
-    fn allows(&self, type_ref: &TypeRef) -> bool {
+    fn allows(self, type_ref: &TypeRef) -> bool {
         self.admission.is_none_or(|admission| {
             admission
                 .allowed_kinds
@@ -123,12 +123,12 @@ impl<'a> Limits<'a> {
         })
     }
 
-    fn allows_privileged(&self) -> bool {
+    fn allows_privileged(self) -> bool {
         self.admission
             .is_some_and(|admission| admission.unsafe_allow_privileged_kinds)
     }
 
-    fn max_components(&self) -> usize {
+    fn max_components(self) -> usize {
         self.admission.map_or(usize::MAX, |admission| admission.max_components)
     }
 }

@@ -193,6 +193,18 @@ mod tests {
     }
 
     #[test]
+    fn a_job_counts_its_pods_and_nothing_else_does() {
+        let succeeded = json!({"metadata": {"name": "j", "namespace": "n", "uid": "u"}, "status": {"succeeded": 3}});
+        let count = |api_version, kind| {
+            project(&succeeded, &TypeRef::new(api_version, kind))
+                .facts
+                .succeeded_pods
+        };
+        assert_eq!(count("batch/v1", "Job"), Some(3));
+        assert_eq!(count("ray.io/v1", "RayJob"), None);
+    }
+
+    #[test]
     fn an_oddly_typed_status_is_no_status() {
         for status in [
             json!("up"),

@@ -170,3 +170,20 @@ fn find(list: &APIResourceList, type_ref: &TypeRef) -> Option<ResolvedKind> {
         namespaced: found.namespaced,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subresource_is_not_taken_for_its_parent() {
+        let list = serde_json::from_value(serde_json::json!({
+            "kind": "APIResourceList", "groupVersion": "batch/v1", "resources": [
+                {"name": "jobs/status", "singularName": "", "namespaced": true, "kind": "Job", "verbs": ["get"]},
+                {"name": "jobs", "singularName": "job", "namespaced": true, "kind": "Job", "verbs": ["get", "list"]},
+            ],
+        }));
+        let found = find(&list.unwrap(), &TypeRef::new("batch/v1", "Job")).unwrap();
+        assert_eq!(found.resource.plural, "jobs");
+    }
+}

@@ -73,6 +73,15 @@ impl<F: Facts> Feed<F> {
             .is_ok_and(|state| *state == State::Synced)
     }
 
+    /// Waits until the index may be read, or is retired.
+    pub(crate) async fn synced(&self) -> bool {
+        let mut state = self.state.subscribe();
+        let end = state
+            .wait_for(|state| matches!(state, State::Synced | State::Retired))
+            .await;
+        end.is_ok_and(|state| *state == State::Synced)
+    }
+
     /// Empties the index for good. What an informer still delivers is ignored.
     pub(crate) fn retire(&self) {
         let mut index = write(&self.index);

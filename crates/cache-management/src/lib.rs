@@ -4,11 +4,11 @@
 //! not watched, has not been listed, or is known to lag behind our own write never reads as absent. Absent means no
 //! more than "the watch says so": it is a reason to ask the API server, never a proof that something is gone.
 //!
-//! The way of one event: a [`informer`] decodes a few fields of the object into facts ([`component`], [`pod`]), the
-//! [`index`] compares them with what it has, and if they differ the key of the owning AppWrapper goes into the trigger
-//! channel. [`view`] is the side that is read; [`freshness`] compares it with what we wrote ourselves; [`lineage`]
-//! follows the controller references of pods. [`registry`] starts and stops the informers, one for each kind, and
-//! [`discovery`] tells how a kind is served.
+//! The way of one event: a `informer` decodes a few fields of the object into facts (`component`, `pod`), the
+//! `index` compares them with what it has, and if they differ the key of the owning AppWrapper goes into the trigger
+//! channel. `view` is the side that is read; `freshness` compares it with what we wrote ourselves; `lineage`
+//! follows the controller references of pods. `registry` starts and stops the informers, one for each kind, and
+//! `discovery` tells how a kind is served.
 
 mod backoff;
 mod component;

@@ -348,3 +348,40 @@ impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
         self.young.insert(key, value);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn only_a_not_found_of_the_very_name_says_that_a_link_is_gone() {
+        let gone = |status: Value| is_gone(&serde_json::from_value(status).unwrap(), "j");
+        assert!(gone(
+            json!({"code": 404, "reason": "NotFound", "details": {"name": "j", "kind": "jobs"}})
+        ));
+        assert!(!gone(
+            json!({"code": 404, "reason": "NotFound", "details": {"name": "k", "kind": "jobs"}})
+        ));
+        assert!(!gone(json!({"code": 404, "reason": "NotFound"})));
+        assert!(!gone(
+            json!({"code": 404, "reason": "Failed to parse error data", "details": {"name": "j"}})
+        ));
+        assert!(!gone(
+            json!({"code": 403, "reason": "NotFound", "details": {"name": "j"}})
+        ));
+    }
+
+    #[test]
+    fn what_was_used_last_is_kept() {
+        let mut recent = Recent::new(4);
+        for key in 0..100 {
+            recent.put(key, key);
+            assert_eq!(recent.get(&0), Some(0));
+            assert!(recent.young.len() + recent.old.len() <= 4);
+        }
+        assert_eq!(recent.get(&50), None);
+        assert_eq!(recent.get(&99), Some(99));
+    }
+}

@@ -156,15 +156,16 @@ impl Registry {
 
     /// Has a kind watched, and waits up to `limit` until that is synced. Says whether it is.
     ///
-    /// A kind whose watch fails is not waited for: it is tried again in the background for ever. A cluster-scoped
-    /// kind is not watched, since no component is of such a kind.
+    /// A kind whose watch fails is not waited for: it is tried again in the background for ever, and a pass over an
+    /// AppWrapper has better things to do. Pods are, since nothing can be done without them. A cluster-scoped kind is
+    /// not watched, since no component is of such a kind.
     ///
     /// # Errors
     /// As [`Kinds::resolve`], if the kind is not watched already.
     pub async fn ensure(&self, type_ref: &TypeRef, limit: Duration) -> Result<bool, KindError> {
         if is_pod(type_ref) {
             self.start_pods();
-            return Ok(timeout(limit, self.cache.pods.settled()).await.unwrap_or(false));
+            return Ok(timeout(limit, self.cache.pods.synced()).await.unwrap_or(false));
         }
         let feed = match self.touch(type_ref) {
             Some(feed) => feed,

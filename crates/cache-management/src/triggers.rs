@@ -40,3 +40,33 @@ impl Triggers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_waits_for_a_full_channel_is_not_lost_when_it_is_replaced() {
+        let (sender, old) = mpsc::channel(1);
+        let triggers = Triggers::new(sender);
+        let keys = ["a", "b"].map(|name| AppWrapperKey::new("n", name));
+        let sending = tokio::spawn({
+            let (triggers, keys) = (triggers.clone(), keys.clone());
+            async move { triggers.send(keys).await }
+        });
+        while old.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        tokio::task::yield_now().await;
+        let (sender, mut new) = mpsc::channel(1);
+        triggers.route(sender);
+        drop(old);
+        let received = timeout(Duration::from_secs(1), new.recv()).await.unwrap();
+        assert_eq!(received.as_ref(), Some(&keys[1]));
+        sending.await.unwrap();
+    }
+}

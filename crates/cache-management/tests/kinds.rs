@@ -124,6 +124,20 @@ async fn a_forbidden_kind_stalls_no_other_and_recovers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_are_waited_for_even_while_their_watch_fails() {
+    let world = World::new();
+    let fault = world
+        .server
+        .faults()
+        .add(Match::any().resource("pods"), Effect::forbidden());
+    let before = tokio::time::Instant::now();
+    assert!(!world.ensure(&support::pod()).await);
+    assert!(before.elapsed() >= LIMIT);
+    fault.remove();
+    while !world.ensure(&support::pod()).await {}
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_permission_that_is_lost_makes_the_kind_not_synced() {
     let world = World::watching(&job()).await;
     let gate = world.server.gate("jobs");
@@ -168,7 +182,10 @@ async fn a_definition_that_is_removed_and_comes_back_is_watched_again_by_itself(
             .unwrap()
             .contains(&(widget(), Reason::NotServed))
     );
-    world.server.register(widgets());
+    // Under another plural, so that what was known of the kind must be forgotten.
+    world
+        .server
+        .register(ResourceKind::new("example.com", "v1", "gadgets", "Widget"));
     world.create(&widget(), "w", "aw", Some(&owner));
     eventually("seen", Duration::from_secs(45), || {
         world.present(&widget(), "w").is_some()
@@ -201,6 +218,23 @@ async fn a_watch_that_is_refused_without_a_word_does_not_spin() {
         .add(Match::verb(Verb::List).resource("jobs"), Effect::unavailable());
     eventually("a long one is", Duration::from_secs(90), || !world.is_synced(&job())).await;
     fault.remove();
+    lists.remove();
+    eventually("synced", Duration::from_secs(31), || world.is_synced(&job())).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn facts_are_read_during_a_relist_but_not_when_it_fails_for_long() {
+    let world = World::watching(&job()).await;
+    let gate = world.server.gate("jobs");
+    gate.watched().await;
+    let lists = world
+        .server
+        .faults()
+        .add(Match::verb(Verb::List).resource("jobs"), Effect::unavailable());
+    gate.expire_watches();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(world.is_synced(&job()));
+    eventually("not synced", Duration::from_secs(90), || !world.is_synced(&job())).await;
     lists.remove();
     eventually("synced", Duration::from_secs(31), || world.is_synced(&job())).await;
 }

@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use appwrapper_api::{Lineage, TypeRef};
-use appwrapper_cache_management::{LookupOutcome, PodWire, Reason};
+use appwrapper_cache_management::{LookupOutcome, PodWire, Reason, Settings};
 use appwrapper_testkit::api_server::{Effect, Match, Verb};
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
@@ -119,6 +119,50 @@ async fn a_chain_is_remembered_when_its_links_are_deleted_before_the_pod() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_that_is_deleted_before_anyone_asked_for_its_pods_is_remembered() {
+    let mut world = world().await;
+    assert!(world.ensure(&job()).await);
+    world.server.set_auto_collect(false);
+    let owner = world.appwrapper("aw");
+    let component = world.create(&job(), "j", "aw", Some(&owner));
+    world.trigger().await;
+    world.create(&pod(), "p", "aw", Some(&component));
+    world.trigger().await;
+    world.server.delete_now("jobs", NAMESPACE, "j");
+    world.trigger().await;
+    assert_eq!(world.lineages(), [of(&component, &owner)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_keeps_its_lineage_when_the_links_are_forgotten() {
+    let world = World::with(
+        Settings {
+            links: 2,
+            ..Settings::default()
+        },
+        64,
+    );
+    assert!(world.ensure(&pod()).await);
+    let owner = world.appwrapper("aw");
+    let component = world.create(&job(), "j", "aw", Some(&owner));
+    world.create(&pod(), "p", "aw", Some(&component));
+    settles(&world, &[Lineage::Unresolved]).await;
+    settles(&world, &[of(&component, &owner)]).await;
+    world.server.set_auto_collect(false);
+    world.server.delete_now("jobs", NAMESPACE, "j");
+    for i in 0..4 {
+        let other = world.create(&job(), &format!("other{i}"), "aw", None);
+        world.create(&pod(), &format!("q{i}"), "aw", Some(&other));
+    }
+    eventually("others are looked up", LIMIT, || {
+        world.lineages();
+        world.count(Verb::Get, "jobs") >= 5
+    })
+    .await;
+    assert_eq!(world.lineages()[0], of(&component, &owner));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_pods_of_a_jobset_belong_to_it_through_its_jobs() {
     let world = world().await;
     let jobset = kind("jobset.x-k8s.io/v1alpha2", "JobSet");
@@ -173,23 +217,34 @@ async fn a_label_alone_makes_a_foreign_pod() {
 #[tokio::test(start_paused = true)]
 async fn a_forged_reference_is_a_broken_one() {
     let world = world().await;
+    forge(&world).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forged_reference_to_a_watched_kind_is_a_broken_one() {
+    let world = world().await;
+    assert!(world.ensure(&job()).await);
+    forge(&world).await;
+}
+
+async fn forge(world: &World) {
     world.server.set_auto_collect(false);
     let owner = world.appwrapper("aw");
     let real = world.create(&job(), "j", "aw", Some(&owner));
     world.create(&pod(), "a", "aw", Some(&controller(&job(), "never-was", "made-up")));
     world.create(&pod(), "b", "aw", Some(&controller(&job(), "j", "made-up")));
-    settles(&world, &[Lineage::Broken, Lineage::Broken]).await;
+    settles(world, &[Lineage::Broken, Lineage::Broken]).await;
     // A real uid under a wrong name is broken as well, and spoils nothing for the pod that names it rightly.
     world.create(
         &pod(),
         "c",
         "aw",
-        Some(&controller(&job(), "wrong-name", real["uid"].as_str().unwrap())),
+        Some(&controller(&job(), "wrong-name", uid(&real).as_str())),
     );
-    settles(&world, &vec![Lineage::Broken; 3]).await;
+    settles(world, &vec![Lineage::Broken; 3]).await;
     world.create(&pod(), "d", "aw", Some(&real));
     settles(
-        &world,
+        world,
         &[Lineage::Broken, Lineage::Broken, Lineage::Broken, of(&real, &owner)],
     )
     .await;

@@ -18,7 +18,6 @@ use appwrapper_reconciler::{
     evidence::{CachedRead, Doubt, NotSynced, UncachedRead},
     observation::Observation,
 };
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client,
@@ -26,7 +25,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{failure, limiter::Limiter, teller::Teller};
+use crate::{failure, limiter::Limiter, shard::Clock, teller::Teller};
 
 /// How long an uncached read may take.
 const READ_LIMIT: Duration = Duration::from_secs(5);
@@ -40,6 +39,7 @@ pub struct KubeCluster {
     view: View,
     limiter: Arc<Limiter>,
     teller: Teller,
+    clock: Clock,
 }
 
 impl KubeCluster {
@@ -50,6 +50,7 @@ impl KubeCluster {
         registry: Arc<Registry>,
         limiter: Arc<Limiter>,
         teller: Teller,
+        clock: Clock,
     ) -> Self {
         let view = registry.view();
         Self {
@@ -58,6 +59,7 @@ impl KubeCluster {
             view,
             limiter,
             teller,
+            clock,
         }
     }
 
@@ -255,7 +257,7 @@ impl Cluster for KubeCluster {
             Ok(created) => match created.into_facts(&component.type_ref) {
                 Some(facts) => {
                     let (uid, version) = (facts.uid.clone(), facts.version.clone());
-                    self.view.note_created(key, component, uid, version, Timestamp::now());
+                    self.view.note_created(key, component, uid, version, (self.clock)());
                     Created::Object(Arc::new(facts))
                 }
                 None => Created::Ambiguous("the API server returned an object without a uid".to_owned()),
@@ -282,13 +284,8 @@ impl Cluster for KubeCluster {
     }
 
     fn adopted(&self, key: &AppWrapperKey, component: &ComponentRef, facts: &ComponentFacts) {
-        self.view.note_created(
-            key,
-            component,
-            facts.uid.clone(),
-            facts.version.clone(),
-            Timestamp::now(),
-        );
+        self.view
+            .note_created(key, component, facts.uid.clone(), facts.version.clone(), (self.clock)());
     }
 
     async fn delete(

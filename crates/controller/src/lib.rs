@@ -1,7 +1,7 @@
 //! What joins the crates into a process: the watch of AppWrappers, the queue, the implementation of the reconciler's verbs
 //! on a Kubernetes API server, and the wiring.
 //!
-//! Begin with [`run`]. One event goes through [`wrappers`] or the caches into [`queue`], from there through
+//! Begin with [`run`] and [`shard`]. One event goes through [`wrappers`] or the caches into [`queue`], from there through
 //! [`appwrapper_reconciler`] and [`cluster`] to the API server, and [`teller`] says what happened.
 
 pub mod args;
@@ -14,5 +14,6 @@ pub mod nodes;
 pub mod observer;
 pub mod queue;
 pub mod run;
+pub mod shard;
 pub mod teller;
 pub mod wrappers;

@@ -23,8 +23,9 @@ use crate::{
     cluster::KubeCluster,
     memories::Memories,
     nodes::Faults,
+    shard::Clock,
     teller::{Teller, metric_phase},
-    wrappers::reference,
+    wrappers::{listed, reference},
 };
 
 /// What a pass needs.
@@ -45,6 +46,8 @@ pub struct Work {
     pub permits: Semaphore,
     /// The right to act.
     pub tenure: Tenure,
+    /// The wall clock.
+    pub clock: Clock,
 }
 
 /// Works on what `triggers` name until `stop`, then finishes the passes under way.
@@ -53,6 +56,12 @@ pub async fn run(work: Arc<Work>, triggers: mpsc::Receiver<AppWrapperKey>, stop:
         triggers.recv().await.map(|key| (reference(&key), triggers))
     });
     let ended = work.tenure.ended();
+    // Before the queue's own wait for the first list, which might never be told of it.
+    tokio::select! {
+        _ = listed(&work.store) => {}
+        () = stop.cancelled() => return,
+        () = ended.cancelled() => return,
+    }
     let controller = Controller::for_stream(stream::pending(), work.store.clone())
         .reconcile_on(references.chain(stream::pending::<ObjectRef<AppWrapper>>()))
         .graceful_shutdown_on(async move {
@@ -90,7 +99,7 @@ async fn pass(queued: Arc<AppWrapper>, work: Arc<Work>) -> Result<Action, Error>
         cluster: &work.cluster,
         defaults: &work.defaults,
         nodes: &nodes,
-        clock: &jiff::Timestamp::now,
+        clock: &*work.clock,
     };
     let phase = wrapper.status.phase().map(metric_phase);
     // A panic would take the whole queue down; it is a defect, but of one AppWrapper.

@@ -5,16 +5,17 @@
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
+    pin::Pin,
     sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context, bail};
-use appwrapper_api::{AppWrapper, config::Config};
+use appwrapper_api::config::Config;
 use appwrapper_cache_management::{Registry, Selector, Settings};
 use appwrapper_coordination::{
     BootClock, ClaimPolicy, Creation, GuardedLease, Identity, LeaseHandle, LeaseParams, LeaseTimings, ReleaseNote,
-    Supervisor, SupervisorOptions, Tenure, guarded_client, lease_client,
+    Supervisor, SupervisorOptions, lease_client,
 };
 use appwrapper_metrics::{
     Build, Health, Metrics,
@@ -23,52 +24,21 @@ use appwrapper_metrics::{
     telemetry,
 };
 use appwrapper_reconciler::Defaults;
-use kube::{
-    Client,
-    runtime::reflector::{self, Store},
-};
-use tokio::{
-    net::TcpListener,
-    sync::{Semaphore, mpsc, watch},
-};
+use tokio::{net::TcpListener, sync::watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     args::{Args, address},
     client,
-    cluster::KubeCluster,
     limiter::Limiter,
-    memories::Memories,
     nodes,
-    observer::CacheObserver,
-    queue::{self, Work},
-    teller::{Publisher, Teller, teller},
-    wrappers::{self, Route},
+    shard::{Environment, Shard},
 };
 
 /// Lease of the Go controller, kept so that the two never act together (design/decisions.md 7).
 const LEASE: &str = "f134c674.codeflare.dev";
 /// Confirmations per second for all AppWrappers together, and at once.
 const CONFIRMATIONS: (f64, f64) = (50.0, 100.0);
-/// Triggers that may wait to be taken in.
-const TRIGGERS: usize = 4_096;
-/// How long passes under way may take to end after SIGTERM. The pod's grace period is longer.
-const DRAIN: Duration = Duration::from_secs(8);
-
-/// What lives as long as the process.
-struct Process {
-    client: Client,
-    registry: Arc<Registry>,
-    store: Store<AppWrapper>,
-    route: Route,
-    memories: Arc<Memories>,
-    faults: nodes::Faults,
-    limiter: Arc<Limiter>,
-    defaults: Defaults,
-    teller: Teller,
-    concurrency: usize,
-    replica: String,
-}
 
 /// Runs the process until it is told to stop.
 pub async fn run(args: Args, config: Config) -> anyhow::Result<()> {
@@ -112,7 +82,7 @@ pub async fn run(args: Args, config: Config) -> anyhow::Result<()> {
     let unsynced = health.not_ready("caches", "AppWrappers and pods are not listed yet");
     let tasks = TaskTracker::new();
     let ended = CancellationToken::new();
-    let spawn = |name: &'static str, task: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
+    let spawn = |name: &'static str, task: Pin<Box<dyn Future<Output = ()> + Send>>| {
         let ended = ended.clone();
         tasks.spawn(async move {
             task.await;
@@ -121,48 +91,25 @@ pub async fn run(args: Args, config: Config) -> anyhow::Result<()> {
         });
     };
 
-    let (teller, publisher) = teller(Arc::clone(&metrics));
-    let (idle, _) = mpsc::channel(1);
-    let observer = Arc::new(CacheObserver(Arc::clone(&metrics)));
-    let registry = Arc::new(Registry::new(
-        client.clone(),
-        Selector::all(),
-        idle,
-        observer,
-        Settings::default(),
-    ));
-    registry.start_pods();
-    let (store, writer) = reflector::store();
-    let process = Process {
+    let (node_sender, node_changes) = watch::channel(());
+    let faults = nodes::Faults::default();
+    let environment = Environment {
         client: client.clone(),
-        registry: Arc::clone(&registry),
-        store: store.clone(),
-        route: Route::default(),
-        memories: Arc::default(),
-        faults: nodes::Faults::default(),
-        limiter: Arc::new(Limiter::new(CONFIRMATIONS.0, CONFIRMATIONS.1)),
+        metrics: Arc::clone(&metrics),
         defaults: Defaults::new(&config.appwrapper),
-        teller,
+        nodes: faults.clone(),
+        node_changes,
+        limiter: Arc::new(Limiter::new(CONFIRMATIONS.0, CONFIRMATIONS.1)),
         concurrency: usize::from(concurrency),
         replica,
+        settings: Settings::default(),
+        clock: Arc::new(jiff::Timestamp::now),
     };
-    let watching = wrappers::watch(
-        client.clone(),
-        writer,
-        process.route.clone(),
-        Arc::clone(&process.memories),
-        registry.view(),
-    );
-    spawn("AppWrapper watch", Box::pin(watching));
-    spawn(
-        "readiness",
-        Box::pin(ready(store.clone(), Arc::clone(&registry), unsynced)),
-    );
-    spawn("idle kinds", Box::pin(retire(store, Arc::clone(&registry))));
-    let (node_sender, node_changed) = watch::channel(());
+    let (shard, watching) = Shard::new(environment, Selector::all());
+    spawn("shard", watching);
+    spawn("readiness", Box::pin(ready(Arc::clone(&shard), unsynced)));
     if let Some(autopilot) = config.appwrapper.autopilot.filter(|autopilot| autopilot.monitor_nodes) {
-        let watching = nodes::watch(client.clone(), autopilot, process.faults.clone(), node_sender);
-        spawn("node watch", Box::pin(watching));
+        spawn("nodes", Box::pin(nodes::watch(client, autopilot, faults, node_sender)));
     }
 
     serve(
@@ -171,7 +118,7 @@ pub async fn run(args: Args, config: Config) -> anyhow::Result<()> {
         health_bind_address.or(config.controller_manager.health.bind_address),
         Server::new()
             .health(&health)
-            .debug("caches", cache_page(Arc::clone(&registry))),
+            .debug("caches", cache_page(Arc::clone(shard.registry()))),
         "probes",
     )
     .await?;
@@ -209,7 +156,7 @@ pub async fn run(args: Args, config: Config) -> anyhow::Result<()> {
     let supervised = tokio::spawn(supervisor.run());
     tokio::spawn(watch_lease(lease.clone(), health.clone(), clock, timings.duration));
     let outcome = tokio::select! {
-        result = act(&process, &lease, &shutdown, publisher, node_changed) => result,
+        result = act(&shard, &metrics, &lease, &shutdown) => result,
         () = ended.cancelled() => bail!("a part of the process ended; see the log"),
         result = supervised => match result {
             Ok(Ok(())) => Ok(()),
@@ -223,11 +170,10 @@ pub async fn run(args: Args, config: Config) -> anyhow::Result<()> {
 
 /// Acts while the Lease is held, from tenure to tenure, until the process is to stop.
 async fn act(
-    process: &Process,
+    shard: &Shard,
+    metrics: &Metrics,
     lease: &LeaseHandle,
     shutdown: &CancellationToken,
-    mut publisher: Publisher,
-    node_changed: watch::Receiver<()>,
 ) -> anyhow::Result<()> {
     loop {
         let tenure = tokio::select! {
@@ -235,12 +181,9 @@ async fn act(
             () = shutdown.cancelled() => return Ok(()),
         };
         tracing::info!(lease = tenure.lease(), epoch = %tenure.epoch(), "the Lease is ours");
-        process.teller.metrics().lease.set_leader(true);
-        hold(process, &tenure, shutdown, &mut publisher, node_changed.clone()).await;
-        process.teller.metrics().lease.set_leader(false);
-        process.route.close();
-        process.memories.clear();
-        process.registry.view().forget_all();
+        metrics.lease.set_leader(true);
+        shard.hold(&tenure, shutdown).await;
+        metrics.lease.set_leader(false);
         if shutdown.is_cancelled() {
             let drained = tenure.drain().await;
             if let Err(error) = lease.release(drained, ReleaseNote::new()).await {
@@ -252,78 +195,11 @@ async fn act(
     }
 }
 
-/// Acts under one tenure.
-async fn hold(
-    process: &Process,
-    tenure: &Tenure,
-    shutdown: &CancellationToken,
-    publisher: &mut Publisher,
-    mut node_changed: watch::Receiver<()>,
-) {
-    let guard = tenure.write_guard();
-    let cluster = KubeCluster::new(
-        &process.client,
-        guard.clone(),
-        Arc::clone(&process.registry),
-        Arc::clone(&process.limiter),
-        process.teller.clone(),
-    );
-    let work = Arc::new(Work {
-        cluster,
-        store: process.store.clone(),
-        memories: Arc::clone(&process.memories),
-        defaults: process.defaults.clone(),
-        nodes: process.faults.clone(),
-        teller: process.teller.clone(),
-        permits: Semaphore::new(process.concurrency),
-        tenure: tenure.clone(),
-    });
-    let (sender, triggers) = mpsc::channel(TRIGGERS);
-    // First the route, then everything that is known: a change in between is looked at twice, not missed.
-    process.route.open(sender.clone());
-    process.registry.route(sender.clone());
-    let everything = async {
-        loop {
-            if process.store.wait_until_ready().await.is_err() {
-                return;
-            }
-            for wrapper in process.store.state() {
-                let _ = sender.send(wrapper.key()).await;
-            }
-            if node_changed.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
-    };
-    let events = guarded_client(&process.client, guard);
-    tokio::select! {
-        () = queue::run(work, triggers, shutdown.clone()) => {}
-        () = everything => {}
-        () = publisher.run(events, &process.replica) => {}
-        () = async { shutdown.cancelled().await; tokio::time::sleep(DRAIN).await } => {
-            tracing::warn!("passes under way did not end in time and are cut off");
-        }
-    }
-}
-
 /// Ready once the caches are listed. Not asked again: an API server that is away later must not restart anything.
-async fn ready(store: Store<AppWrapper>, registry: Arc<Registry>, unsynced: NotReady) {
-    let _ = store.wait_until_ready().await;
-    let pods = appwrapper_api::TypeRef::new("v1", "Pod");
-    while !matches!(registry.ensure(&pods, Duration::from_secs(1)).await, Ok(true)) {}
+async fn ready(shard: Arc<Shard>, unsynced: NotReady) {
+    shard.synced().await;
     unsynced.ready();
     std::future::pending::<()>().await;
-}
-
-/// Stops the watches of kinds that no AppWrapper uses any more.
-async fn retire(store: Store<AppWrapper>, registry: Arc<Registry>) {
-    let mut minute = tokio::time::interval(Duration::from_secs(60));
-    loop {
-        minute.tick().await;
-        if store.wait_until_ready().await.is_ok() {
-            registry.retain(&wrappers::kinds_in_use(&store));
-        }
-    }
 }
 
 /// The process is alive while the Lease loop makes progress, whatever the API server does.

@@ -1,9 +1,13 @@
 //! The watch of AppWrappers: a store to read from, and a trigger for every change that is news.
 
-use std::sync::{Arc, RwLock};
+use std::{
+    collections::HashSet,
+    sync::{Arc, RwLock},
+};
 
-use appwrapper_api::{AppWrapper, AppWrapperKey};
+use appwrapper_api::{AppWrapper, AppWrapperKey, TypeRef};
 use appwrapper_cache_management::View;
+use appwrapper_reconciler::status::is_deployed;
 use futures::{StreamExt, TryStreamExt};
 use kube::{
     Api, Client,
@@ -19,6 +23,9 @@ use crate::{cluster::light, memories::Memories};
 
 /// AppWrappers to a page of the first list. Templates make them large.
 const PAGE: u32 = 100;
+
+/// How often a wait for the first list looks again.
+const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Where changes go at the moment; the watch outlives a tenure.
 #[derive(Clone, Debug, Default)]
@@ -86,6 +93,17 @@ pub async fn watch(
     }
 }
 
+/// Waits until the store holds the first complete list; false if the watch has ended instead.
+///
+/// kube's own wait wakes only one of several that wait at once, so each looks again by itself.
+pub async fn listed(store: &Store<AppWrapper>) -> bool {
+    loop {
+        if let Ok(listed) = tokio::time::timeout(LOOK_AGAIN, store.wait_until_ready()).await {
+            return listed.is_ok();
+        }
+    }
+}
+
 fn is_expired(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410)
 }
@@ -108,18 +126,18 @@ async fn note(event: Event<AppWrapper>, route: &Route, memories: &Memories, view
     }
 }
 
-/// The kinds of all components of all AppWrappers, so that the caches can stop watching others.
-pub fn kinds_in_use(store: &Store<AppWrapper>) -> std::collections::HashSet<appwrapper_api::TypeRef> {
-    store
-        .state()
-        .iter()
-        .flat_map(|wrapper| {
-            wrapper
+/// The kinds of all components that may exist, so that the caches can stop watching others.
+pub fn kinds_in_use(store: &Store<AppWrapper>) -> HashSet<TypeRef> {
+    let mut kinds = HashSet::new();
+    for wrapper in store.state() {
+        if is_deployed(&wrapper.status) {
+            let heads = wrapper
                 .spec
                 .components
                 .iter()
-                .filter_map(|component| component.template.head().ok().map(|head| head.type_ref.clone()))
-                .collect::<Vec<_>>()
-        })
-        .collect()
+                .filter_map(|component| component.template.head().ok());
+            kinds.extend(heads.map(|head| head.type_ref.clone()));
+        }
+    }
+    kinds
 }

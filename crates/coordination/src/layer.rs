@@ -108,9 +108,7 @@ impl LeaseLayer {
             if status == StatusCode::NOT_FOUND {
                 let mut memory = self.recall();
                 memory.forget();
-                let may_create =
-                    memory.holding.is_none() && memory.creation.is_some() && memory.claim != crate::ClaimPolicy::Never;
-                if !may_create {
+                if !memory.may_create() {
                     let lease = memory.name.clone();
                     memory.failure.get_or_insert(Error::Missing { lease });
                 }
@@ -159,28 +157,36 @@ impl LeaseLayer {
 
     async fn create(&self, inner: Inner, request: Request<Body>) -> Result<Response<Body>, BoxError> {
         let (parts, mut body) = self.take_apart(request).await?;
-        let refused = {
-            let mut memory = self.recall();
-            if let (Some(creation), None, Some(metadata)) = (&memory.creation, &memory.failure, metadata(&mut body)) {
-                metadata.insert("labels".to_owned(), json!(creation.labels));
-                metadata.insert("annotations".to_owned(), json!(creation.annotations));
-                if let Some(owner) = &creation.owner {
-                    metadata.insert("ownerReferences".to_owned(), json!([owner]));
-                }
-                memory.sent_at = Some(memory.clock.now());
-                false
-            } else {
-                true
-            }
+        let creation = {
+            let memory = self.recall();
+            memory
+                .creation
+                .clone()
+                .filter(|_| memory.failure.is_none() && memory.may_create())
         };
-        if refused {
+        let Some(creation) = creation else {
             return Err(self.unexpected("creation"));
+        };
+        if let Some(metadata) = metadata(&mut body) {
+            metadata.insert("labels".to_owned(), json!(creation.labels));
+            metadata.insert("annotations".to_owned(), json!(creation.annotations));
+            if let Some(owner) = &creation.owner {
+                metadata.insert("ownerReferences".to_owned(), json!([owner]));
+            }
+        }
+        if let (false, Some(spec)) = (creation.at_once, body.get_mut("spec").and_then(Value::as_object_mut)) {
+            // Nobody's, but not untouched: whoever sees it waits. From here on, a holder of an earlier one cannot renew.
+            spec.insert("holderIdentity".to_owned(), json!(""));
+        }
+        {
+            let mut memory = self.recall();
+            memory.sent_at = Some(memory.clock.now());
         }
         let request = Request::from_parts(parts, Body::from(serde_json::to_vec(&body)?));
         let (status, bytes) = self.exchange(inner, request).await?;
         if status.is_success() {
             let lease = self.parse(&bytes)?;
-            self.check_answer(&lease, false, true)?;
+            self.check_answer(&lease, !creation.at_once, creation.at_once)?;
         }
         answer(status, bytes)
     }

@@ -64,6 +64,9 @@ pub trait LeaseBackend: Send + 'static {
     /// Takes note of a watch event. Returns whether it was news.
     fn observe(&mut self, lease: &Lease) -> bool;
 
+    /// Makes the next call read the Lease whatever is remembered.
+    fn distrust(&mut self);
+
     /// Sets whether and how soon the Lease may be taken.
     fn set_policy(&mut self, policy: ClaimPolicy);
 
@@ -156,6 +159,10 @@ impl LeaseBackend for GuardedLease {
             }
             let lost = memory.holding.is_some() && !memory.is_ours();
             return match (result, memory.failure.take()) {
+                // The crate takes a created Lease for its own; ours is created as nobody's.
+                (Ok(LeaseLockResult::Acquired(_)), None) if memory.holder() != Some(memory.me.as_str()) => {
+                    Ok(Self::not_held(&mut memory))
+                }
                 (Ok(LeaseLockResult::Acquired(_)), None) => {
                     let proof = memory.epoch().zip(memory.sent_at).zip(memory.lease().cloned());
                     let lease_name = memory.name.clone();
@@ -224,6 +231,10 @@ impl LeaseBackend for GuardedLease {
 
     fn observe(&mut self, lease: &Lease) -> bool {
         recall(&self.memory).observe(lease)
+    }
+
+    fn distrust(&mut self) {
+        recall(&self.memory).distrust();
     }
 
     fn set_policy(&mut self, policy: ClaimPolicy) {

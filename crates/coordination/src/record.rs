@@ -39,6 +39,9 @@ pub struct Creation {
     pub annotations: BTreeMap<String, String>,
     /// Owner, so that the Lease goes when the owner goes.
     pub owner: Option<OwnerReference>,
+    /// Create it as ours. Only for a Lease that nobody else ever takes: any other may have been deleted under a holder that has
+    /// not noticed yet, so it is created as nobody's, and taken a lease duration later.
+    pub at_once: bool,
 }
 
 /// How the Lease looks from here.
@@ -91,6 +94,8 @@ pub(crate) struct Memory {
     pub(crate) failure: Option<Error>,
     own_duration: Duration,
     latest: Option<Latest>,
+    /// Uid under which the Lease was first known.
+    first_uid: Option<String>,
     /// The holder this process saw first; only that one can be an earlier start of our pod.
     first_holder: Option<String>,
     /// Changes made by another start of our pod that came after us.
@@ -119,6 +124,7 @@ impl Memory {
             failure: None,
             own_duration,
             latest: None,
+            first_uid: None,
             first_holder: None,
             alive_twin: 0,
         }
@@ -143,6 +149,9 @@ impl Memory {
             self.alive_twin = if twin { self.alive_twin + 1 } else { 0 };
         }
         self.first_holder.get_or_insert_with(|| sign.holder.clone());
+        if self.first_uid.is_none() {
+            self.first_uid.clone_from(&sign.uid);
+        }
         self.latest = Some(Latest {
             lease: lease.clone(),
             sign,
@@ -155,6 +164,11 @@ impl Memory {
     /// The Lease is gone.
     pub(crate) fn forget(&mut self) {
         self.latest = None;
+    }
+
+    /// Whether a missing Lease may be created.
+    pub(crate) fn may_create(&self) -> bool {
+        self.holding.is_none() && self.creation.is_some() && self.claim != ClaimPolicy::Never
     }
 
     /// What is remembered may no longer stand in for a read.
@@ -210,21 +224,27 @@ impl Memory {
     }
 
     /// When this process may take the Lease if nothing changes.
+    ///
+    /// Whatever was not left in order is waited for by a whole duration of ours, even if the Lease promises less: it may
+    /// have been taken, emptied or deleted over the head of a holder that still believes in its own promise.
     pub(crate) fn free_at(&self) -> Option<BootInstant> {
-        let latest = self.latest.as_ref()?;
         let ClaimPolicy::After(grace) = self.claim else {
             return None;
         };
-        let holder = latest.sign.holder.as_str();
+        let latest = self.latest.as_ref()?;
+        let sign = &latest.sign;
         // Our own name without a tenure: fenced earlier, or a claim whose answer was lost. Taking it again raises the
         // epoch, so that no two tenures share one.
-        let own_leftover = holder == self.me.as_str() || self.is_earlier_start(holder);
+        let own_leftover = sign.holder == self.me.as_str() || self.is_earlier_start(&sign.holder);
+        let untouched = sign.was_never_held() && sign.uid == self.first_uid;
         let wait = if own_leftover {
             Duration::ZERO
-        } else if holder.is_empty() {
+        } else if untouched || sign.was_released() {
             grace
         } else {
-            latest.sign.duration(self.own_duration).saturating_add(grace)
+            sign.duration(self.own_duration)
+                .max(self.own_duration)
+                .saturating_add(grace)
         };
         Some(latest.first_seen.after(wait))
     }
@@ -281,6 +301,17 @@ impl Sign {
         }
     }
 
+    /// As the manifests ship it.
+    fn was_never_held(&self) -> bool {
+        self.holder.is_empty() && self.acquired.is_none() && self.renewed.is_none() && self.transitions.is_none()
+    }
+
+    /// Whether the last holder gave it up in order. Its marks are those of client-go and of kube-leader-election: nobody,
+    /// for one second, acquired when renewed. Emptying a Lease by hand does not leave them.
+    fn was_released(&self) -> bool {
+        self.holder.is_empty() && self.duration == Some(1) && self.renewed.is_some() && self.renewed == self.acquired
+    }
+
     /// What the holder promised; our own duration if it promised nothing.
     pub(crate) fn duration(&self, own: Duration) -> Duration {
         let promised = self
@@ -311,7 +342,7 @@ mod tests {
     use kube::api::ObjectMeta;
 
     use super::*;
-    use crate::clock::testing::TokioClock;
+    use crate::clock::{Clock, testing::TokioClock};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -359,7 +390,11 @@ mod tests {
     async fn ranks_wait_in_line_and_never_means_never() {
         let clock = TokioClock::default();
         let mut memory = memory(&clock);
-        memory.observe(&lease(1, None, 3));
+        let mut released = lease(1, None, 3);
+        let spec = released.spec.as_mut().unwrap();
+        spec.lease_duration_seconds = Some(1);
+        spec.acquire_time.clone_from(&spec.renew_time);
+        memory.observe(&released);
         assert_eq!(memory.view(), View::Free);
         memory.claim = ClaimPolicy::After(SECOND);
         assert_eq!(memory.view(), View::Taken);
@@ -367,6 +402,28 @@ mod tests {
         assert_eq!(memory.view(), View::Free);
         memory.claim = ClaimPolicy::Never;
         assert_eq!((memory.view(), memory.free_at()), (View::Taken, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_not_left_in_order_is_waited_for() {
+        let emptied = lease(1, None, 3);
+        let mut stolen = lease(1, Some("kubectl"), 3);
+        stolen.spec.as_mut().unwrap().lease_duration_seconds = Some(1);
+        let mut shipped = lease(2, None, 0);
+        shipped.spec = None;
+        shipped.metadata.uid = Some("u2".to_owned());
+        for odd in [emptied, stolen, shipped] {
+            let clock = TokioClock::default();
+            let mut memory = memory(&clock);
+            memory.observe(&lease(1, Some("other"), 2));
+            let mut odd = odd.clone();
+            odd.metadata.resource_version = Some("2".to_owned());
+            assert!(memory.observe(&odd));
+            clock.jump(9 * SECOND);
+            assert!(memory.free_at().unwrap() > clock.now(), "{odd:?}");
+            clock.jump(SECOND);
+            assert!(memory.free_at().unwrap() <= clock.now(), "{odd:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

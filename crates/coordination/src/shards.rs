@@ -10,6 +10,7 @@
 //! [`Handover`]; the successor's watch sees the emptied Lease, its supervisor claims, and `set.rs` checks the map and
 //! says [`Role::Holder`] with a [`Takeover`].
 
+mod handle;
 mod handover;
 mod leader;
 mod leases;
@@ -22,11 +23,12 @@ mod set;
 mod slot;
 mod tasks;
 
+pub use handle::{RingEvents, Role, Roles, ShardSetHandle, ShardSetOptions};
 pub use handover::{Barrier, Handover, Takeover};
 pub use leader::{LeaderOptions, LeaderWork};
 pub use map::ShardMap;
 pub use placement::{Candidate, Placement, Situation, place, ranked, weight};
 pub use roles::RANK_STEP;
 pub use roster::{Member, Roster, ShardLease};
-pub use set::{RingEvents, Role, Roles, ShardSet, ShardSetHandle, ShardSetOptions};
+pub use set::ShardSet;
 pub use slot::{RingNames, SLOTS, ShardCount, ShardId, Slot};

@@ -130,6 +130,7 @@ pub struct Supervisor<B> {
 enum Command {
     Policy(ClaimPolicy),
     Observe(Box<Lease>),
+    Look,
     Release(Drained, ReleaseNote, oneshot::Sender<Result<(), Error>>),
     Stop(oneshot::Sender<()>),
 }
@@ -180,6 +181,11 @@ impl LeaseHandle {
     /// Passes on a watch event of this Lease. Saves the wait for the next poll, nothing more: reads decide.
     pub fn observe(&self, lease: Lease) {
         let _ = self.commands.send(Command::Observe(Box::new(lease)));
+    }
+
+    /// Has the Lease read now: a watch said that it is gone.
+    pub fn look(&self) {
+        let _ = self.commands.send(Command::Look);
     }
 
     /// Gives up the Lease, with `note` in its annotations, and does not take it again until the policy is set anew.
@@ -280,6 +286,10 @@ impl<B: LeaseBackend> Supervisor<B> {
                             self.latest.send_replace(Some(lease));
                             wake = clock.now();
                         }
+                    }
+                    Some(Command::Look) => {
+                        self.backend.distrust();
+                        wake = clock.now();
                     }
                     Some(Command::Release(drained, note, done)) => {
                         let result = self.release(&drained, &note).await;

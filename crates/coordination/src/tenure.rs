@@ -281,6 +281,7 @@ impl Tenure {
                 return;
             }
             tokio::select! {
+                biased;
                 () = quieter => {}
                 () = sleep_until(&self.inner.clock, quiet_at) => {}
             }

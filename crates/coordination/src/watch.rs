@@ -112,7 +112,7 @@ impl LeaseWatch {
                 None => return Ok(()),
                 Some(Err(error)) => return Err(error),
                 Some(Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease))) => {
-                    sink(LeaseChange::Seen(lease.into()))
+                    sink(LeaseChange::Seen(lease.into()));
                 }
                 Some(Ok(WatchEvent::Deleted(lease))) => sink(LeaseChange::Gone(lease.into())),
                 Some(Ok(WatchEvent::Bookmark(_))) => {}

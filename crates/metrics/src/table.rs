@@ -84,7 +84,7 @@ const FOREIGN_REASON: Label = closed("reason", labels::Foreign::VALUES);
 const PHASE: Label = closed("phase", labels::Phase::VALUES);
 const PHASE_ENTERED: Label = closed("phase", labels::Phase::ENTERED_VALUES);
 const CAPPED: Label = closed("metric", labels::CappedMetric::VALUES);
-const CODE: Label = open("code", "HTTP status, or <error>");
+const CODE: Label = open("code", "HTTP status, or `<error>`");
 const METHOD: Label = closed("method", labels::Method::VALUES);
 const METHOD_AS_VERB: Label = closed("verb", labels::Method::VALUES);
 const HOST: Label = open("host", "the one API server the process talks to");
@@ -253,7 +253,7 @@ table! {
 
     "Client of the API server" {
         CLIENT_REQUESTS: Counter, "rest_client_requests_total", [CODE, METHOD, HOST], Both, OnUse,
-            "Requests by HTTP status; <error> when there was no answer.";
+            "Requests by HTTP status, or `<error>` when there was no answer.";
         CLIENT_DURATION: Histogram(REQUEST), "rest_client_request_duration_seconds", [METHOD_AS_VERB], Both, Zero,
             "Time of a request until the head of its answer.";
         CLIENT_RETRIES: Counter, "rest_client_request_retries_total", [METHOD_AS_VERB], Both, Zero,

@@ -27,11 +27,12 @@ pub enum Grace {
 /// What came of a delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deleted {
-    /// The object is gone, or the name now belongs to another object.
+    /// The object is gone.
     Gone,
     /// The object is still there, being deleted.
     Terminating,
-    /// The server did not do it.
+    /// The server did not do it. That the name belongs to another object now (409) is such an answer and no proof that
+    /// nothing of ours is left: the cache that the uid came from may be older than an object that was made anew.
     Refused(String),
 }
 
@@ -60,7 +61,8 @@ pub trait Cluster: Sync {
     /// The labelled pods of an AppWrapper by the cache, or `None` while it is not synced.
     fn pods_cached(&self, key: &AppWrapperKey) -> Option<Vec<PodFacts>>;
 
-    /// The uid of a component as this process has last seen or written it.
+    /// The uid under which this process created or adopted a component, unless it has deleted it since. A uid that a cache
+    /// has merely seen does not count: it may be that of an earlier attempt.
     fn known_uid(&self, key: &AppWrapperKey, component: &ComponentRef) -> Option<Uid>;
 
     /// Makes sure that the kind of a component is watched, before the first object of it is created.

@@ -24,7 +24,7 @@ use crate::{
     phase::running::PATIENCE,
     policy::{Defaults, Policy},
     render,
-    status::{Recorded, recorded},
+    status::{Recorded, is_same_but_for_messages, recorded},
 };
 
 /// When to come back to an AppWrapper.
@@ -76,13 +76,17 @@ impl<C: Cluster> Driver<'_, C> {
             return Ok(Requeue::OnChange);
         }
         let (policy, faults) = memory.policy(self.defaults, &stored);
+        for fault in faults {
+            // At once: no write makes it true, and a pass that ends in a conflict must not swallow it.
+            self.cluster.tell(&stored, Observation::Event(fault));
+        }
         let mut pass = Pass {
             driver: self,
             memory,
             key: stored.key(),
             status: stored.status.clone(),
             stored,
-            told: faults.into_iter().map(Observation::Event).collect(),
+            told: Vec::new(),
             policy,
             components: Evidence::Doubt(SignedDuration::ZERO),
             pods: PodEvidence::Cached(None),
@@ -102,7 +106,11 @@ impl<C: Cluster> Pass<'_, C> {
             self.status = step.status;
             self.told.extend(step.told);
             match step.action {
-                Action::Again => self.look(),
+                Action::Again => {
+                    // What came of effects is true of the attempt and the phase in which they were performed.
+                    self.outcomes = Outcomes::default();
+                    self.look();
+                }
                 Action::Confirm(question) => {
                     if let Some(requeue) = self.confirm(question).await? {
                         return Ok(requeue);
@@ -112,11 +120,17 @@ impl<C: Cluster> Pass<'_, C> {
                     if self.must_write_before(&effect) {
                         self.write().await?;
                     }
+                    if let Some(requeue) = self.prove_live(&effect).await? {
+                        return Ok(requeue);
+                    }
                     if self.perform(effect).await? {
                         return Ok(Requeue::OnChange);
                     }
                 }
                 Action::After(delay) => {
+                    if let Some(left) = self.hold_back() {
+                        return Ok(Requeue::After(delay.min(left)));
+                    }
                     self.write().await?;
                     return Ok(Requeue::After(delay));
                 }
@@ -200,7 +214,9 @@ impl<C: Cluster> Pass<'_, C> {
         match question {
             Question::Missing(suspicion) => return self.confirm_missing(suspicion).await,
             Question::Deleted => {
-                let expected = self.expectations();
+                // Whatever is ours has to go, also an object that is not the one we made.
+                let any = |expected| Expectation { uid: None, ..expected };
+                let expected: Vec<_> = self.expectations().into_iter().map(any).collect();
                 self.components = match confirm::components(self.driver.cluster, &self.stored, &expected).await {
                     Ok(survey) => {
                         self.memory.answered();
@@ -327,6 +343,33 @@ impl<C: Cluster> Pass<'_, C> {
         }
     }
 
+    /// Makes sure that an effect does not rest on an old copy of the AppWrapper. Once this process has written the
+    /// AppWrapper, the copy it knows is never older than that write; before, the copy may be one that an earlier process
+    /// has moved on from, and the API server is asked. Finalizer patches carry the version themselves.
+    async fn prove_live(&mut self, effect: &Effect) -> Result<Option<Requeue>, Error> {
+        if matches!(effect, Effect::AddFinalizer | Effect::RemoveFinalizer) || self.memory.is_live() {
+            return Ok(None);
+        }
+        match self.driver.cluster.read_wrapper(&self.key).await {
+            Ok(Some(live)) if confirm::is_same(&live, &self.stored) => {
+                self.memory.answered();
+                self.memory.found_live();
+                Ok(None)
+            }
+            Ok(_) => Err(Error::Conflict),
+            Err(_) => Ok(Some(Requeue::After(self.memory.doubted()))),
+        }
+    }
+
+    /// How much longer a change of messages alone is held back. More often than not something follows at once that must
+    /// be written anyway, such as success after the last pod's end, and each write costs Kueue a conflict and a retry.
+    fn hold_back(&mut self) -> Option<SignedDuration> {
+        let is_text = self.told.is_empty()
+            && self.status != self.stored.status
+            && is_same_but_for_messages(&self.status, &self.stored.status);
+        self.memory.hold_back(is_text, self.now())
+    }
+
     /// Writes the status, if it differs from what is stored, and tells what has come true by that.
     async fn write(&mut self) -> Result<(), Error> {
         let cluster = self.driver.cluster;
@@ -339,14 +382,10 @@ impl<C: Cluster> Pass<'_, C> {
             self.status = self.stored.status.clone();
             self.memory.wrote(&self.stored);
         }
-        let phase = self.status.phase().unwrap_or_default();
         for observation in std::mem::take(&mut self.told) {
-            if let Observation::Event(event) = &observation
-                && !self.memory.is_news(phase, event)
-            {
-                continue;
+            if self.memory.is_news(&observation) {
+                cluster.tell(&self.stored, observation);
             }
-            cluster.tell(&self.stored, observation);
         }
         Ok(())
     }
@@ -403,8 +442,7 @@ impl<C: Cluster> Pass<'_, C> {
         Ok(match cluster.create(&self.key, &component, object).await? {
             Created::Object(_) => CreateOutcome::Created,
             Created::Fatal(error) => CreateOutcome::Fatal(error),
-            Created::Refused(error) => CreateOutcome::Refused(error),
-            Created::Ambiguous(error) => CreateOutcome::Ambiguous(error),
+            Created::Refused(error) | Created::Ambiguous(error) => CreateOutcome::Uncertain(error),
             Created::AlreadyExists => {
                 let read = cluster.read_uncached(&self.key, &component).await;
                 let facts = if let UncachedRead::Present(facts) = &read {
@@ -427,15 +465,15 @@ fn adopt(wrapper: &AppWrapper, component: &ComponentRef, read: UncachedRead) -> 
     let facts = match read {
         UncachedRead::Present(facts) => facts,
         UncachedRead::Absent | UncachedRead::NotServed => {
-            return CreateOutcome::Ambiguous(format!("{component} existed a moment ago and is gone"));
+            return CreateOutcome::Uncertain(format!("{component} existed a moment ago and is gone"));
         }
-        UncachedRead::Doubt(doubt) => return CreateOutcome::Ambiguous(format!("{component} exists, but {doubt}")),
+        UncachedRead::Doubt(doubt) => return CreateOutcome::Uncertain(format!("{component} exists, but {doubt}")),
     };
     let uid = wrapper.metadata.uid.as_deref().unwrap_or_default();
     match &facts.controller {
         Some(owner) if owner.uid.as_str() == uid => {
             if facts.terminating {
-                return CreateOutcome::Ambiguous(format!("{component} exists and is being deleted"));
+                return CreateOutcome::Uncertain(format!("{component} exists and is being deleted"));
             }
             CreateOutcome::Created
         }
@@ -445,7 +483,7 @@ fn adopt(wrapper: &AppWrapper, component: &ComponentRef, read: UncachedRead) -> 
                 && owner.type_ref.group() == appwrapper_api::GROUP
                 && Some(owner.name.as_ref()) == wrapper.metadata.name.as_deref() =>
         {
-            CreateOutcome::Refused(format!(
+            CreateOutcome::Uncertain(format!(
                 "{component} exists and belongs to an earlier AppWrapper of this name (uid {})",
                 owner.uid
             ))

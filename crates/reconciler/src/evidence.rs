@@ -117,6 +117,8 @@ pub enum Presence {
 #[derive(Debug)]
 pub struct Survey<S> {
     presences: Vec<Presence>,
+    /// Identity of the object that each component is now, as far as it is known.
+    uids: Vec<Option<Uid>>,
     source: PhantomData<S>,
 }
 
@@ -181,10 +183,12 @@ impl Presence {
 impl Survey<Cached> {
     /// Judges what the caches say.
     pub fn from_cache(owner: &Uid, reads: impl IntoIterator<Item = (Expectation, CachedRead)>) -> Self {
-        let presences = reads
-            .into_iter()
+        let (expected, reads): (Vec<_>, Vec<_>) = reads.into_iter().unzip();
+        let presences = expected
+            .iter()
+            .zip(reads)
             .map(|(expected, read)| match read {
-                CachedRead::Present(facts) => Presence::of_facts(facts, owner, &expected),
+                CachedRead::Present(facts) => Presence::of_facts(facts, owner, expected),
                 _ if expected.finished => Presence::Finished(None),
                 CachedRead::Absent { changed, last } => match last {
                     // It ended well and was then removed, by its own time to live or by a person.
@@ -196,25 +200,25 @@ impl Survey<Cached> {
                 CachedRead::NotSynced(why) => Presence::NotSynced(why),
             })
             .collect();
-        Self {
-            presences,
-            source: PhantomData,
-        }
+        Self::new(presences, &expected)
     }
 
     /// Whether a component may be missing, so that the API server must be asked. A cache that is only behind our own
     /// recent write is given until `patience` after that write to catch up.
     pub fn doubt(&self, now: Timestamp, patience: jiff::SignedDuration) -> Option<Suspicion> {
         let mut suspicion = Suspicion::default();
-        for presence in &self.presences {
+        for (position, presence) in self.presences.iter().enumerate() {
             match presence {
                 Presence::NotSynced(NotSynced::BehindOwnWrite { since }) if now.duration_since(*since) < patience => {
                     let end = since.checked_add(patience).unwrap_or(now);
                     suspicion.settled_at = Some(suspicion.settled_at.map_or(end, |other| other.min(end)));
                 }
                 Presence::Present(_) | Presence::Finished(_) => {}
-                Presence::Absent { changed } => suspicion.changes.push(*changed),
-                _ => suspicion.changes.push(0),
+                Presence::Absent { changed } => suspicion.changes.push((position, *changed)),
+                // The cache tells of a deletion: news, whatever was found out before.
+                Presence::Terminating(_) => suspicion.changes.push((position, u64::MAX)),
+                Presence::Replaced(_) => suspicion.changes.push((position, u64::MAX - 1)),
+                Presence::NotSynced(_) | Presence::NotServed => suspicion.changes.push((position, 0)),
             }
         }
         (!suspicion.changes.is_empty() || suspicion.settled_at.is_some()).then_some(suspicion)
@@ -224,14 +228,35 @@ impl Survey<Cached> {
 /// What a cached survey cannot answer for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Suspicion {
-    /// One number per component that may be missing. If nothing in the caches has changed since a confirmation found
-    /// them present, these are the same numbers, and there is no new reason to ask.
-    pub changes: Vec<u64>,
+    /// Position of each component that may be missing, and a number for what the cache says of it. If nothing in the
+    /// caches has changed since a confirmation found them present, these are the same, and there is no new reason to ask.
+    pub changes: Vec<(usize, u64)>,
     /// When patience with a cache that is behind our own write ends, if only that is the matter.
     pub settled_at: Option<Timestamp>,
 }
 
 impl<S> Survey<S> {
+    fn new(presences: Vec<Presence>, expected: &[Expectation]) -> Self {
+        let uids = presences
+            .iter()
+            .zip(expected)
+            .map(|(presence, expected)| {
+                let facts = presence.facts().map(|facts| facts.uid.clone());
+                facts.or_else(|| expected.uid.clone())
+            })
+            .collect();
+        Self {
+            presences,
+            uids,
+            source: PhantomData,
+        }
+    }
+
+    /// Identity of the object that each component is now, in the order of the spec; `None` where it is not known.
+    pub fn uids(&self) -> &[Option<Uid>] {
+        &self.uids
+    }
+
     /// The presence of each component, in the order of the spec.
     pub fn presences(&self) -> &[Presence] {
         &self.presences

@@ -10,22 +10,28 @@ use appwrapper_api::{ANNOTATION_PREFIX, Annotations, AppWrapper, Phase, Rv};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    observation::Event,
+    decide::remaining,
+    observation::{Event, Observation},
     observed::RecentDeletes,
     policy::{Defaults, Policy},
 };
 
+/// How long a change of messages alone is held back at most.
+const HOLD: SignedDuration = SignedDuration::from_secs(5);
 /// Bound on remembered events of one phase; beyond it the oldest knowledge is dropped at once.
 const TOLD_LIMIT: usize = 64;
 
 /// What is remembered of one AppWrapper.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// The object as this process last wrote it, which the watch may not have delivered yet.
+    /// The newest copy that this process has seen or written; the watch may not have delivered it yet.
     latest: Option<Arc<AppWrapper>>,
+    /// That copy, or one before it, is known to have been the live one: the copies that follow are no older.
+    is_live: bool,
     policy: Option<(BTreeMap<String, String>, Arc<Policy>)>,
     told: HashSet<(&'static str, String)>,
-    told_in: Phase,
+    /// Since when a change of messages alone waits to be written.
+    held_since: Option<Timestamp>,
     /// Deletes that were sent a moment ago.
     pub(crate) deletes: RecentDeletes,
     /// Confirmations of missing components.
@@ -43,12 +49,15 @@ impl Memory {
             if is_newer {
                 return Arc::clone(own);
             }
-            self.latest = None;
+            // Another incarnation: nothing of what was known holds of it.
+            self.is_live &= own.metadata.uid == watched.metadata.uid;
         }
+        // Kept although the watch has caught up: a stale event must not lead back to an older copy.
+        self.latest = Some(Arc::clone(&watched));
         watched
     }
 
-    /// The version of the object as this process last wrote it.
+    /// The version of the object as this process last saw or wrote it.
     pub fn written(&self) -> Option<&str> {
         self.latest.as_deref()?.metadata.resource_version.as_deref()
     }
@@ -56,6 +65,27 @@ impl Memory {
     /// Remembers what was written.
     pub(crate) fn wrote(&mut self, wrapper: &Arc<AppWrapper>) {
         self.latest = Some(Arc::clone(wrapper));
+        self.is_live = true;
+    }
+
+    /// The API server was asked and has the copy that this process has.
+    pub(crate) fn found_live(&mut self) {
+        self.is_live = true;
+    }
+
+    /// Whether effects may rest on the copy that is known.
+    pub(crate) fn is_live(&self) -> bool {
+        self.is_live
+    }
+
+    /// How much longer a change waits that is one of messages alone.
+    pub(crate) fn hold_back(&mut self, is_text: bool, now: Timestamp) -> Option<SignedDuration> {
+        let since = is_text.then(|| *self.held_since.get_or_insert(now));
+        let left = since.and_then(|since| remaining(since, HOLD, now));
+        if left.is_none() {
+            self.held_since = None;
+        }
+        left
     }
 
     /// The limits of the AppWrapper, read anew only if its annotations have changed, and what to tell the user about
@@ -88,13 +118,17 @@ impl Memory {
         (policy, events)
     }
 
-    /// Whether the event is news: one event per fact and stay in a phase.
-    pub(crate) fn is_news(&mut self, phase: Phase, event: &Event) -> bool {
-        if self.told_in != phase || self.told.len() >= TOLD_LIMIT {
+    /// Whether an observation is news: one event per fact and stay in a phase. The event of a transition comes before the
+    /// entry into the phase, so the same one is news again in the next attempt.
+    pub(crate) fn is_news(&mut self, observation: &Observation) -> bool {
+        if matches!(observation, Observation::Entered(_)) || self.told.len() >= TOLD_LIMIT {
             self.told.clear();
-            self.told_in = phase;
         }
-        self.told.insert((event.reason, event.note.clone()))
+        match observation {
+            Observation::Event(event) => self.told.insert((event.reason, event.note.clone())),
+            Observation::Forced => self.told.insert(("Forced", String::new())),
+            _ => true,
+        }
     }
 
     /// Delay after one more answer that proves nothing: 1 s doubling to 30 s.
@@ -114,7 +148,7 @@ impl Memory {
 /// its AppWrapper alive at one confirmation per [`Confirmations::INTERVAL`]; news in the cache are asked about at once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Confirmations {
-    last: Option<(Vec<u64>, Timestamp)>,
+    last: Option<(Vec<(usize, u64)>, Timestamp)>,
 }
 
 impl Confirmations {
@@ -122,7 +156,7 @@ impl Confirmations {
     pub(crate) const INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 
     /// When this suspicion may be confirmed, if not now.
-    pub(crate) fn not_before(&self, changes: &[u64], now: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn not_before(&self, changes: &[(usize, u64)], now: Timestamp) -> Option<Timestamp> {
         let (known, at) = self.last.as_ref()?;
         if known != changes {
             return None;
@@ -132,7 +166,7 @@ impl Confirmations {
     }
 
     /// All components were found present.
-    pub(crate) fn found_present(&mut self, changes: Vec<u64>, now: Timestamp) {
+    pub(crate) fn found_present(&mut self, changes: Vec<(usize, u64)>, now: Timestamp) {
         self.last = Some((changes, now));
     }
 }
@@ -207,10 +241,11 @@ mod tests {
     fn the_same_suspicion_is_confirmed_at_a_bounded_rate_and_news_at_once() {
         let mut confirmations = Confirmations::default();
         let at = |second| Timestamp::from_second(second).unwrap();
-        assert_eq!(confirmations.not_before(&[0], at(0)), None);
-        confirmations.found_present(vec![0], at(0));
-        assert_eq!(confirmations.not_before(&[0], at(1)), Some(at(10)));
-        assert_eq!(confirmations.not_before(&[7], at(1)), None);
-        assert_eq!(confirmations.not_before(&[0], at(10)), None);
+        assert_eq!(confirmations.not_before(&[(0, 0)], at(0)), None);
+        confirmations.found_present(vec![(0, 0)], at(0));
+        assert_eq!(confirmations.not_before(&[(0, 0)], at(1)), Some(at(10)));
+        assert_eq!(confirmations.not_before(&[(0, 7)], at(1)), None, "news of the component");
+        assert_eq!(confirmations.not_before(&[(1, 0)], at(1)), None, "another component");
+        assert_eq!(confirmations.not_before(&[(0, 0)], at(10)), None);
     }
 }

@@ -54,6 +54,15 @@ impl Evidence {
             Self::Doubt(_) => &[],
         }
     }
+
+    /// Identity of the object that each component is now; none if nothing is known.
+    pub fn uids(&self) -> &[Option<Uid>] {
+        match self {
+            Self::Cached(survey) | Self::Deferred(survey, _) => survey.uids(),
+            Self::Uncached(survey) => survey.uids(),
+            Self::Doubt(_) => &[],
+        }
+    }
 }
 
 /// What is known of the pods.
@@ -76,10 +85,9 @@ pub enum CreateOutcome {
     Created,
     /// It does not exist, and trying again cannot help.
     Fatal(String),
-    /// It does not exist; trying again may help.
-    Refused(String),
-    /// It may exist; trying again will tell.
-    Ambiguous(String),
+    /// Trying again may help. It may exist, also where the server refused to create it: an earlier try, whose answer was
+    /// lost or which this process does not remember, may have made it.
+    Uncertain(String),
 }
 
 /// What came of the effects of this pass, by position of the component.

@@ -24,10 +24,22 @@ pub struct PodCount {
     pub failed: i64,
 }
 
+/// Whose pods count.
+#[derive(Debug)]
+pub struct Owners<'a> {
+    /// The AppWrapper.
+    pub wrapper: &'a Uid,
+    /// Its components as they are now; `None` if one of them is not known, so that any pod may be its own. Pods of an
+    /// earlier attempt may linger in a cache.
+    pub current: Option<HashSet<&'a Uid>>,
+    /// Components that have ended well, whose pods do not count any more.
+    pub finished: HashSet<&'a Uid>,
+}
+
 /// What the pods of an AppWrapper show.
 #[derive(Debug, Default)]
 pub struct PodSummary {
-    /// All of them together.
+    /// Those of components that have not ended.
     pub total: PodCount,
     /// By the component they belong to.
     by_component: HashMap<Uid, PodCount>,
@@ -38,28 +50,17 @@ pub struct PodSummary {
 }
 
 impl PodSummary {
-    /// Counts the pods of `owner`, leaving out those of components in `finished`.
-    pub fn count(
-        pods: &[PodFacts],
-        owner: &Uid,
-        finished: &HashSet<&Uid>,
-        policy: &Policy,
-        nodes: &NodeFaults,
-    ) -> Self {
+    /// Counts pods.
+    pub fn count(pods: &[PodFacts], owners: &Owners<'_>, policy: &Policy, nodes: &NodeFaults) -> Self {
         let mut summary = Self::default();
         for pod in pods {
             match &pod.lineage {
-                Lineage::Component {
-                    owner: found,
-                    component,
-                } if found == owner => {
-                    if finished.contains(component) {
-                        summary.total.succeeded += i64::from(pod.phase == PodPhase::Succeeded);
-                        continue;
-                    }
-                    summary.total.add(pod);
+                Lineage::Component { owner, component } if owners.count(owner, component) => {
                     summary.by_component.entry(component.clone()).or_default().add(pod);
-                    summary.judge(pod, policy, nodes);
+                    if !owners.finished.contains(component) {
+                        summary.total.add(pod);
+                        summary.judge(pod, policy, nodes);
+                    }
                 }
                 Lineage::Unresolved => summary.total.pending += 1,
                 _ => {}
@@ -85,6 +86,13 @@ impl PodSummary {
             }
             _ => {}
         }
+    }
+}
+
+impl Owners<'_> {
+    fn count(&self, owner: &Uid, component: &Uid) -> bool {
+        let is_current = || self.current.as_ref().is_none_or(|current| current.contains(component));
+        owner == self.wrapper && is_current()
     }
 }
 
@@ -143,7 +151,12 @@ mod tests {
                 .resolve(&appwrapper_api::Annotations::default())
                 .0
         };
-        PodSummary::count(pods, &Uid::new("aw"), &HashSet::new(), &policy, nodes)
+        let owners = Owners {
+            wrapper: &Uid::new("aw"),
+            current: None,
+            finished: HashSet::new(),
+        };
+        PodSummary::count(pods, &owners, &policy, nodes)
     }
 
     #[test]

@@ -130,6 +130,18 @@ pub fn unhealthy(status: &mut AppWrapperStatus, reason: &str, message: &str, now
     }
 }
 
+/// Whether two statuses say the same but for the messages of conditions.
+pub fn is_same_but_for_messages(one: &AppWrapperStatus, other: &AppWrapperStatus) -> bool {
+    let silent = |status: &AppWrapperStatus| {
+        let mut status = status.clone();
+        for condition in &mut status.conditions {
+            condition.message.clear();
+        }
+        status
+    };
+    silent(one) == silent(other)
+}
+
 /// Clears a condition that holds.
 pub fn clear_condition(
     status: &mut AppWrapperStatus,

@@ -14,6 +14,7 @@ pub mod options;
 mod access;
 mod component;
 mod config;
+mod guests;
 mod node;
 mod place;
 mod ports;
@@ -160,6 +161,7 @@ impl Cluster {
     ///
     /// When kwokctl cannot end it.
     pub async fn stop(mut self) -> Result<()> {
+        self.end_guests();
         let mut command = self.place.kwokctl(self.programs.path(KWOKCTL)?);
         command
             .args(["delete", "cluster", "--name", self.place.name(), "--kubeconfig"])
@@ -173,6 +175,11 @@ impl Cluster {
     /// The cluster's name.
     pub fn name(&self) -> &str {
         self.place.name()
+    }
+
+    /// Whether it ends with this process, since this process has started it and it is not to be kept.
+    pub fn ends_when_dropped(&self) -> bool {
+        self.tenant.is_some()
     }
 
     /// A client with all rights.

@@ -2,6 +2,7 @@
 //!
 //! * [`api_server`] is a Kubernetes API server inside the process: objects, versions, watches, faults.
 //! * [`cluster`] is a real control plane of processes; [`programs`] finds or builds what it runs.
+//! * [`controller`] is our controller as a process against it.
 //! * [`proxy`] stands in front of its API server: holds watches back, refuses, drops answers, counts requests.
 //! * [`gate`] holds back what its watches deliver, which makes a cache blind.
 
@@ -10,6 +11,7 @@
 
 pub mod api_server;
 pub mod cluster;
+pub mod controller;
 pub mod gate;
 pub mod programs;
 pub mod progress;

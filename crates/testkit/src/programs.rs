@@ -5,8 +5,8 @@
 //! on a machine takes minutes and says on standard error what it does; every later call, also from a fresh clone, is
 //! immediate. A change to a module's `go.mod` or `go.sum` is another place in the cache.
 //!
-//! To add a program: pin it in a Go module of `tests/controlplane`, and name it here. [`build`] holds the building,
-//! [`go`] the search for a Go toolchain.
+//! To add a program: pin it in a Go module of `tests/controlplane`, and name it here. `build` holds the building,
+//! `go` the search for a Go toolchain.
 
 mod build;
 mod cache;

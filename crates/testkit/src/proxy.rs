@@ -36,13 +36,12 @@ use crate::api_server::{Effect, Fault, Faults, Match};
 use crate::cluster::Cluster;
 use forward::Upstream;
 use gate::Gates;
-use record::Recorder;
 
 /// A running proxy; it ends when it is dropped.
 pub struct Proxy {
     address: SocketAddr,
     rules: Rules,
-    recorder: Arc<Recorder>,
+    records: Arc<Records>,
     stop: CancellationToken,
 }
 
@@ -90,8 +89,8 @@ impl Proxy {
     pub async fn start(upstream: &kube::Config) -> Result<Self> {
         crate::install_crypto();
         let rules = Rules::default();
-        let recorder = Arc::new(Recorder::default());
-        let upstream = Arc::new(Upstream::new(upstream, rules.clone(), recorder.clone())?);
+        let records = Arc::new(Records::default());
+        let upstream = Arc::new(Upstream::new(upstream, rules.clone(), records.clone())?);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .await
             .context("listening on loopback")?;
@@ -104,7 +103,7 @@ impl Proxy {
         Ok(Self {
             address,
             rules,
-            recorder,
+            records,
             stop,
         })
     }
@@ -120,8 +119,8 @@ impl Proxy {
     }
 
     /// What was asked so far.
-    pub fn records(&self) -> Records<'_> {
-        self.recorder.records()
+    pub fn records(&self) -> &Records {
+        &self.records
     }
 }
 

@@ -20,7 +20,7 @@ fn files() -> anyhow::Result<Vec<(&'static str, String)>> {
 }
 
 /// Generates or checks.
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub fn run(args: &Args) -> anyhow::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     for (name, text) in files()? {
         let path = root.join(name);

@@ -6,9 +6,14 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
 
+mod cargo;
 mod cluster;
+mod demo;
 mod generate;
+mod test;
+mod wrappers;
 
 /// Developer commands of the AppWrapper controller.
 #[derive(Parser)]
@@ -22,15 +27,21 @@ struct Args {
 enum Command {
     /// Start, end or look at a local Kubernetes cluster of processes
     Cluster(cluster::Args),
+    /// See AppWrappers run to their ends under the controller, on a cluster of processes
+    Demo(demo::Args),
+    /// Run every test, tier by tier
+    Test(test::Args),
     /// Write the files that are generated from the code: the CRD and the table of metrics
     Generate(generate::Args),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let done = match Args::parse().command {
-        Command::Cluster(args) => cluster::run(args).await,
-        Command::Generate(args) => generate::run(args),
+    let command = Args::parse().command;
+    // Dropping a command ends what it has started.
+    let done = tokio::select! {
+        done = run(command) => done,
+        name = interrupted() => Err(anyhow::anyhow!("ended by {name}")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -39,5 +50,24 @@ async fn main() -> ExitCode {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+async fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Cluster(args) => cluster::run(args).await,
+        Command::Demo(args) => demo::run(args).await,
+        Command::Test(args) => test::run(&args).await,
+        Command::Generate(args) => generate::run(&args),
+    }
+}
+
+/// Waits for Ctrl-C or a request to end.
+async fn interrupted() -> &'static str {
+    let listen = |kind| signal(kind).ok();
+    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt()), listen(SignalKind::terminate()));
+    tokio::select! {
+        Some(()) = async { interrupt.as_mut()?.recv().await } => "SIGINT",
+        Some(()) = async { terminate.as_mut()?.recv().await } => "SIGTERM",
     }
 }

@@ -53,20 +53,27 @@ impl Handover {
     pub fn version(&self, kind: &str) -> Option<u128> {
         self.0.get(kind).copied()
     }
+}
 
-    /// The annotations that go with the release of a tenure.
-    pub(crate) fn note(&self, names: &RingNames, released: &Epoch, holder: &str) -> ReleaseNote {
-        let versions: BTreeMap<&str, String> = self
+/// The annotations that go with the release of a tenure. Without a hand-over the successor looks past its cache.
+pub(crate) fn release_note(
+    handover: Option<&Handover>,
+    names: &RingNames,
+    released: &Epoch,
+    holder: &str,
+) -> ReleaseNote {
+    let versions = handover.map(|handover| {
+        let versions: BTreeMap<&str, String> = handover
             .0
             .iter()
             .map(|(kind, version)| (kind.as_str(), version.to_string()))
             .collect();
-        let versions = serde_json::to_string(&versions).unwrap_or_default();
-        BTreeMap::from([
-            (names.key("handover-rv"), Some(versions)),
-            (names.key("drained-by"), Some(format!("{released} {holder}"))),
-        ])
-    }
+        serde_json::to_string(&versions).unwrap_or_default()
+    });
+    BTreeMap::from([
+        (names.key("handover-rv"), versions),
+        (names.key("drained-by"), Some(format!("{released} {holder}"))),
+    ])
 }
 
 // === impl Takeover ===
@@ -134,9 +141,9 @@ impl Barrier {
 mod tests {
     use super::*;
 
-    fn lease_after(handover: &Handover, released: i32) -> Lease {
+    fn lease_after(handover: Option<&Handover>, released: i32) -> Lease {
         let names = RingNames::new("appwrapper", "workload.codeflare.dev");
-        let note = handover.note(&names, &Epoch::new("u".to_owned(), released), "a_b_c");
+        let note = release_note(handover, &names, &Epoch::new("u".to_owned(), released), "a_b_c");
         let mut lease = Lease::default();
         lease.metadata.annotations = Some(
             note.into_iter()
@@ -153,7 +160,7 @@ mod tests {
         handover.wrote("AppWrapper", "17");
         handover.wrote("AppWrapper", "12");
         handover.wrote("Job", "not a number");
-        let lease = lease_after(&handover, 4);
+        let lease = lease_after(Some(&handover), 4);
         let at = |uid: &str, transitions| Takeover::read(&lease, &names, &Epoch::new(uid.to_owned(), transitions));
         assert_eq!(at("u", 5), Takeover::Graceful(handover));
         assert_eq!(at("u", 6), Takeover::Abrupt);

@@ -127,16 +127,20 @@ impl Leader {
             first
         };
         let notes = map.annotations(&self.names);
-        match spoilt {
-            Some(spoilt) => self.leases.swap(spoilt, &notes).await.map(drop),
-            None => {
-                let notes = notes
-                    .into_iter()
-                    .filter_map(|(key, value)| Some((key, value?)))
-                    .collect();
-                self.leases.create(&self.names.map_lease(), notes).await
-            }
+        if let Some(spoilt) = spoilt {
+            return self.leases.swap(spoilt, &notes).await.map(drop);
         }
+        // Before the map, since after it a missing Lease counts as deleted.
+        for shard in map.shards() {
+            self.leases
+                .create(&self.names.shard_lease(shard), BTreeMap::new())
+                .await?;
+        }
+        let notes = notes
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value?)))
+            .collect();
+        self.leases.create(&self.names.map_lease(), notes).await
     }
 
     /// Writes the map if the store still says `from`; if not, our watch is behind, and the next round looks again.
@@ -194,27 +198,30 @@ impl Leader {
         let shards = map.shards();
         for shard in &shards {
             if roster.shard(*shard).is_none() {
-                self.leases
-                    .create(&self.names.shard_lease(*shard), BTreeMap::new())
-                    .await?;
+                // Deleted, most likely under a holder that may not have noticed.
+                self.leases.create_in_doubt(&self.names.shard_lease(*shard)).await?;
             }
         }
         let (published, wanted) = self.plan(&shards, roster);
+        let mut result = Ok(());
         for (shard, placement) in wanted {
-            if published.get(&shard) == Some(&placement) || roster.shard(shard).is_none() {
+            let name = self.names.shard_lease(shard);
+            let uid = roster.lease(&name).and_then(|lease| lease.metadata.uid.as_deref());
+            let (Some(uid), true) = (uid, published.get(&shard) != Some(&placement)) else {
                 continue;
-            }
+            };
             let Placement { holder, backups } = placement;
             let notes = BTreeMap::from([
                 (self.names.key("desired-holder"), holder.unwrap_or_default()),
                 (self.names.key("desired-backup"), backups.join(",")),
                 (self.names.key("generation"), map.generation.to_string()),
             ]);
-            self.leases
-                .annotate(&self.names.shard_lease(shard), MANAGER, &notes)
-                .await?;
+            // One that fails must not keep the word about the others back.
+            if let Err(error) = self.leases.annotate(&name, uid, MANAGER, &notes).await {
+                result = Err(error);
+            }
         }
-        Ok(())
+        result
     }
 
     fn plan(

@@ -5,7 +5,10 @@
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+};
 use kube::{
     Api, Client,
     api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions},
@@ -35,25 +38,47 @@ impl RingLeases {
         }
     }
 
-    /// Sets the annotations that `manager` owns: what is not in `notes` and was before is removed.
+    /// Sets the annotations that `manager` owns: what is not in `notes` and was before is removed. The uid is part of it, since
+    /// an apply would create a Lease that has just been deleted, without labels, and for ever in the way.
     pub(crate) async fn annotate(
         &self,
         lease: &str,
+        uid: &str,
         manager: &str,
         notes: &BTreeMap<String, String>,
     ) -> Result<Lease, Error> {
         let patch = json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {"name": lease, "annotations": notes},
+            "metadata": {"name": lease, "uid": uid, "annotations": notes},
         });
         let params = PatchParams::apply(manager).force();
         let patch = Patch::Apply(&patch);
         self.bounded(lease, self.api.patch(lease, &params, &patch)).await
     }
 
-    /// Creates a Lease that nobody holds. That it exists already is as good.
+    /// Creates a Lease that nobody has ever held, to be had at once. That it exists already is as good.
     pub(crate) async fn create(&self, lease: &str, annotations: BTreeMap<String, String>) -> Result<(), Error> {
+        self.post(lease, annotations, None).await
+    }
+
+    /// Creates a Lease in the place of one that may have had a holder: it bears a time, so whoever sees it waits.
+    pub(crate) async fn create_in_doubt(&self, lease: &str) -> Result<(), Error> {
+        let now = MicroTime(jiff::Timestamp::now());
+        let spec = LeaseSpec {
+            renew_time: Some(now),
+            lease_transitions: Some(0),
+            ..LeaseSpec::default()
+        };
+        self.post(lease, BTreeMap::new(), Some(spec)).await
+    }
+
+    async fn post(
+        &self,
+        lease: &str,
+        annotations: BTreeMap<String, String>,
+        spec: Option<LeaseSpec>,
+    ) -> Result<(), Error> {
         let object = Lease {
             metadata: ObjectMeta {
                 name: Some(lease.to_owned()),
@@ -61,7 +86,7 @@ impl RingLeases {
                 annotations: Some(annotations),
                 ..ObjectMeta::default()
             },
-            spec: None,
+            spec,
         };
         match self
             .bounded(lease, self.api.create(&PostParams::default(), &object))

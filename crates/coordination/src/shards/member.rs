@@ -71,7 +71,10 @@ impl Noter {
                     changed = notes.changed() => if changed.is_err() { return },
                 }
                 let current = notes.borrow_and_update().annotations(&self.names);
-                if let Err(error) = leases.annotate(&lease, MANAGER, &current).await {
+                if let Err(error) = leases
+                    .annotate(&lease, tenure.epoch().lease_uid(), MANAGER, &current)
+                    .await
+                {
                     tracing::debug!(%error, "could not write the member's notes yet");
                     notes.mark_changed();
                     tokio::time::sleep(PAUSE).await;

@@ -117,9 +117,12 @@ fn keep(situation: &Situation<'_>, eligible: &[&Candidate]) -> Owners {
         .collect()
 }
 
-/// Shards without an owner get one.
+/// Shards without an owner get one. Nobody gets more than leaves the whole even, so that nothing need move again.
 fn adopt(situation: &Situation<'_>, eligible: &[&Candidate], mixed: bool, owners: &mut Owners) {
-    let cap = situation.shards.len().div_ceil(eligible.len());
+    let (least, more) = (
+        situation.shards.len() / eligible.len(),
+        situation.shards.len() % eligible.len(),
+    );
     for shard in situation.shards {
         if owners.contains_key(shard) {
             continue;
@@ -129,17 +132,22 @@ fn adopt(situation: &Situation<'_>, eligible: &[&Candidate], mixed: bool, owners
             .get(shard)
             .map(|placement| placement.backups.as_slice())
             .unwrap_or_default();
+        let with_more = eligible
+            .iter()
+            .filter(|member| load(owners, &member.name) > least)
+            .count();
+        let most = if with_more < more { least + 1 } else { least };
         let best = eligible.iter().min_by_key(|member| {
             let load = load(owners, &member.name);
             let old = mixed && member.template != situation.newest;
-            // In a rollout the least loaded of the new; else the one that has it warm, else the heaviest, below the cap.
+            // In a rollout the least loaded of the new; else the one that has it warm, else the heaviest.
             let rank = if mixed {
                 load
             } else {
                 usize::from(!backups.contains(&member.name))
             };
             (
-                load >= cap,
+                load >= most,
                 old,
                 rank,
                 std::cmp::Reverse(weight(*shard, &member.name)),
@@ -200,7 +208,13 @@ fn back_up(
 ) -> BTreeMap<ShardId, Vec<String>> {
     let wanted = situation.backups.min(eligible.len().saturating_sub(1));
     let cap = (situation.shards.len() * wanted).div_ceil(eligible.len());
+    let is_old = |name: &String| {
+        eligible
+            .iter()
+            .any(|member| member.name == *name && member.template != situation.newest)
+    };
     let mut loads: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut heirs: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     let mut backups = BTreeMap::new();
     for shard in situation.shards {
         let before = situation
@@ -208,25 +222,37 @@ fn back_up(
             .get(shard)
             .map(|placement| placement.backups.as_slice())
             .unwrap_or_default();
+        // In a rollout the first backup of an old holder is the next holder for sure: count what it will have when that
+        // one goes. They go one after the other, so each for itself.
+        let leaver = owners
+            .get(shard)
+            .filter(|owner| mixed && is_old(owner))
+            .map(String::as_str);
         let mut others: Vec<&&Candidate> = eligible
             .iter()
             .filter(|member| owners.get(shard) != Some(&member.name))
             .collect();
         others.sort_by_key(|member| {
-            let load = loads.get(member.name.as_str()).copied().unwrap_or(0);
+            let name = member.name.as_str();
             let old = mixed && member.template != situation.newest;
-            let sticky = !before.contains(&member.name);
+            let rank = match leaver {
+                Some(leaver) => load(owners, name) + heirs.get(&(leaver, name)).copied().unwrap_or(0),
+                None => usize::from(loads.get(name).copied().unwrap_or(0) >= cap),
+            };
             (
                 old,
-                load >= cap,
-                sticky,
-                std::cmp::Reverse(weight(*shard, &member.name)),
-                &member.name,
+                rank,
+                !before.contains(&member.name),
+                std::cmp::Reverse(weight(*shard, name)),
+                name,
             )
         });
         let chosen: Vec<&&&Candidate> = others.iter().take(wanted).collect();
-        for member in &chosen {
-            *loads.entry(member.name.as_str()).or_default() += 1;
+        for (place, member) in chosen.iter().enumerate() {
+            match leaver {
+                Some(leaver) if place == 0 => *heirs.entry((leaver, member.name.as_str())).or_default() += 1,
+                _ => *loads.entry(member.name.as_str()).or_default() += 1,
+            }
         }
         backups.insert(*shard, chosen.iter().map(|member| member.name.clone()).collect());
     }

@@ -88,27 +88,29 @@ impl Roster {
         }
     }
 
-    /// Takes in what a watch saw. Returns the Leases that were news.
-    pub(crate) fn apply(&mut self, change: LeaseChange) -> Vec<Lease> {
+    /// Takes in what a watch saw. Returns the Leases that were news, and the names of those that are gone.
+    pub(crate) fn apply(&mut self, change: LeaseChange) -> (Vec<Lease>, Vec<String>) {
         match change {
-            LeaseChange::Seen(lease) => self.see(*lease).into_iter().collect(),
+            LeaseChange::Seen(lease) => (self.see(*lease).into_iter().collect(), Vec::new()),
             LeaseChange::Gone(lease) => {
                 let name = lease.metadata.name.clone().unwrap_or_default();
                 // A late event about an earlier Lease of that name must not remove the present one.
-                if self
-                    .leases
-                    .get(&name)
-                    .is_some_and(|known| known.lease.metadata.uid == lease.metadata.uid)
-                {
-                    self.leases.remove(&name);
-                }
-                Vec::new()
+                let known = self.leases.get(&name);
+                let same = known.is_some_and(|known| known.lease.metadata.uid == lease.metadata.uid);
+                let gone = same.then(|| self.leases.remove(&name)).is_some();
+                (Vec::new(), gone.then_some(name).into_iter().collect())
             }
             LeaseChange::All(leases) => {
                 self.complete = true;
                 let names: BTreeSet<String> = leases.iter().filter_map(|lease| lease.metadata.name.clone()).collect();
+                let gone = self
+                    .leases
+                    .keys()
+                    .filter(|name| !names.contains(*name))
+                    .cloned()
+                    .collect();
                 self.leases.retain(|name, _| names.contains(name));
-                leases.into_iter().filter_map(|lease| self.see(lease)).collect()
+                (leases.into_iter().filter_map(|lease| self.see(lease)).collect(), gone)
             }
         }
     }

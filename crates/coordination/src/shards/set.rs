@@ -18,96 +18,29 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{
-    clock::{BootInstant, SharedClock},
     error::Error,
     identity::Identity,
     record::{ClaimPolicy, Creation},
-    supervisor::{LeaseEvent, LeaseHandle, State},
-    tenure::{Drained, Epoch, Tenure},
-    timings::LeaseTimings,
+    supervisor::{LeaseHandle, State},
+    tenure::{Epoch, Tenure},
     watch::{LeaseChange, LeaseWatch},
 };
 
 use super::{
-    handover::{Handover, Takeover},
-    leader::{Leader, LeaderOptions},
+    handle::{Command, Role, Roles, ShardSetHandle, ShardSetOptions},
+    handover::{Takeover, release_note},
+    leader::Leader,
     leases::RingLeases,
     member::{MemberNotes, Noter},
     roles::{Duty, Myself, duties},
     roster::Roster,
-    slot::{RingNames, ShardId},
+    slot::ShardId,
     tasks::{Starter, Tasks, check, keep_working, lead},
 };
-
-/// What to do about a shard.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Role {
-    /// Nothing.
-    Idle,
-    /// Keep its caches warm, and say so with [`ShardSetHandle::report_warm`].
-    Warm,
-    /// Act, while the tenure lasts.
-    Holder {
-        /// The right to.
-        tenure: Tenure,
-        /// How it came about: what to wait for, or to doubt, before acting.
-        takeover: Takeover,
-    },
-    /// Stop acting, drain the tenure and release it.
-    HandingOver {
-        /// The tenure to drain.
-        tenure: Tenure,
-    },
-}
-
-/// The roles for all shards.
-pub type Roles = BTreeMap<ShardId, Role>;
-
-/// Hears of the events of all Leases: the Lease's name and what happened.
-pub type RingEvents = Arc<dyn Fn(&str, &LeaseEvent) + Send + Sync>;
-
-/// What a replica needs to know.
-#[derive(Clone)]
-pub struct ShardSetOptions {
-    /// Namespace of the Leases.
-    pub namespace: String,
-    /// Their names.
-    pub names: RingNames,
-    /// Name of the leader's Lease. While it is live under an identity that has not our form, no tenure begins and
-    /// those under way are handed over.
-    pub leader_lease: String,
-    /// Who we are.
-    pub identity: Identity,
-    /// Hash of our pod template.
-    pub template: String,
-    /// Our pod, as the owner of the member Lease.
-    pub owner: Option<OwnerReference>,
-    /// Times of all Leases.
-    pub timings: LeaseTimings,
-    /// The clock.
-    pub clock: SharedClock,
-    /// What to do when leading.
-    pub leader: LeaderOptions,
-    /// Seed of the jitter; none for one from the operating system.
-    pub seed: Option<u64>,
-    /// Who hears of events.
-    pub events: Option<RingEvents>,
-}
-
-/// The caller's side. When the last clone is dropped everything ends, without a release.
-#[derive(Debug, Clone)]
-pub struct ShardSetHandle {
-    roles: watch::Receiver<Roles>,
-    roster: watch::Receiver<Roster>,
-    leader: watch::Receiver<State>,
-    commands: mpsc::UnboundedSender<Command>,
-    progress: Arc<AtomicU64>,
-}
 
 /// The task's side.
 pub struct ShardSet {
@@ -151,13 +84,6 @@ struct Left {
     member: bool,
 }
 
-#[derive(Debug)]
-enum Command {
-    Warm(ShardId, bool),
-    Release(Drained, Handover, oneshot::Sender<Result<(), Error>>),
-    Drain(oneshot::Sender<()>),
-}
-
 /// What the loop hears of.
 #[derive(Debug)]
 pub(crate) enum News {
@@ -169,58 +95,6 @@ pub(crate) enum News {
     /// A Lease other than a shard's was given up, or could not be.
     LeftLeader,
     LeftMember,
-}
-
-// === impl ShardSetHandle ===
-
-impl ShardSetHandle {
-    /// What to do, and a way to await changes.
-    pub fn roles(&self) -> watch::Receiver<Roles> {
-        self.roles.clone()
-    }
-
-    /// What is known of the ring, for display.
-    pub fn roster(&self) -> watch::Receiver<Roster> {
-        self.roster.clone()
-    }
-
-    /// How the leader's Lease stands, for the readiness message and for metrics.
-    pub fn leader(&self) -> watch::Receiver<State> {
-        self.leader.clone()
-    }
-
-    /// Says whether the caches of a shard are warm. Moves wait for that.
-    pub fn report_warm(&self, shard: ShardId, warm: bool) {
-        // After the end there is nobody to wait.
-        let _ = self.commands.send(Command::Warm(shard, warm));
-    }
-
-    /// Gives a shard up, once its tenure is drained.
-    pub async fn release(&self, drained: Drained, handover: Handover) -> Result<(), Error> {
-        let ended = Error::Ended {
-            lease: drained.tenure().lease().to_owned(),
-        };
-        let (done, answer) = oneshot::channel();
-        if self.commands.send(Command::Release(drained, handover, done)).is_err() {
-            return Err(ended);
-        }
-        answer.await.unwrap_or(Err(ended))
-    }
-
-    /// Hands everything over, because the process is to end: each shard held becomes [`Role::HandingOver`]. Resolves when
-    /// nothing is held any more. Bound it by the grace period; what is left then runs out.
-    pub async fn drain(&self) {
-        let (done, finished) = oneshot::channel();
-        if self.commands.send(Command::Drain(done)).is_ok() {
-            let _ = finished.await;
-        }
-    }
-
-    /// The oldest sign of life among the loop and all supervisors. Every one of them gives one at least once per lease
-    /// duration, whether the API server answers or not; much older means wedged or starved.
-    pub fn last_progress(&self) -> BootInstant {
-        BootInstant::from_nanos(self.progress.load(Ordering::SeqCst))
-    }
 }
 
 // === impl ShardSet ===
@@ -273,6 +147,7 @@ impl ShardSet {
         let owned = Creation {
             labels: names.labels(),
             owner: options.owner.clone(),
+            at_once: true,
             ..Creation::default()
         };
         let member = start(&member_lease, first, Some(owned), timings.renew_period)?;
@@ -371,13 +246,9 @@ impl ShardSet {
             }
             Command::Release(drained, handover, done) => {
                 let tenure = drained.tenure();
-                let note = handover.note(&self.options.names, tenure.epoch(), tenure.holder());
-                let handle = self
-                    .options
-                    .names
-                    .shard_of(tenure.lease())
-                    .and_then(|shard| self.shards.get(&shard));
-                let handle = handle.map(|shard| shard.handle.clone());
+                let names = &self.options.names;
+                let note = release_note(handover.as_ref(), names, tenure.epoch(), tenure.holder());
+                let handle = self.shard_of(tenure.lease()).map(|shard| shard.handle.clone());
                 let lease = tenure.lease().to_owned();
                 self.tasks.spawn(async move {
                     let result = match handle {
@@ -417,13 +288,17 @@ impl ShardSet {
     fn hear(&mut self, news: News) {
         match news {
             News::Ring(change) => {
-                let mut news = Vec::new();
-                self.roster.send_modify(|roster| news = roster.apply(change));
-                for lease in news {
+                let (mut seen, mut gone) = (Vec::new(), Vec::new());
+                self.roster.send_modify(|roster| (seen, gone) = roster.apply(change));
+                for lease in seen {
                     let name = lease.metadata.name.as_deref().unwrap_or_default();
-                    let shard = self.options.names.shard_of(name);
-                    if let Some(shard) = shard.and_then(|shard| self.shards.get(&shard)) {
+                    if let Some(shard) = self.shard_of(name) {
                         shard.handle.observe(lease);
+                    }
+                }
+                for name in gone {
+                    if let Some(shard) = self.shard_of(&name) {
+                        shard.handle.look();
                     }
                 }
             }
@@ -436,6 +311,10 @@ impl ShardSet {
             News::LeftLeader => self.left.leader = true,
             News::LeftMember => self.left.member = true,
         }
+    }
+
+    fn shard_of(&self, lease: &str) -> Option<&Shard> {
+        self.shards.get(&self.options.names.shard_of(lease)?)
     }
 
     /// Works out from everything known what to do, and does it.

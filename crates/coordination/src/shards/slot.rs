@@ -76,7 +76,8 @@ impl Slot {
     }
 
     fn of_hash(hash: u64) -> Self {
-        Self((hash % u64::from(SLOTS)) as u8)
+        // The remainder is below 64, so it fits.
+        Self(u8::try_from(hash % u64::from(SLOTS)).unwrap_or_default())
     }
 }
 

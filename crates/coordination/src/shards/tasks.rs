@@ -18,12 +18,13 @@ use crate::{
 };
 
 use super::{
+    handle::{RingEvents, ShardSetOptions},
     handover::Takeover,
     leader::{Leader, LeaderWork},
     leases::RingLeases,
     map::ShardMap,
     roster::Roster,
-    set::{News, ShardSetOptions},
+    set::News,
     slot::{RingNames, ShardId},
 };
 
@@ -71,7 +72,7 @@ impl Starter {
         };
         let backend = GuardedLease::new(&self.client, params, Arc::clone(clock))?;
         let lease = name.to_owned();
-        let sink = |events: &super::set::RingEvents| -> EventSink {
+        let sink = |events: &RingEvents| -> EventSink {
             let (events, lease) = (Arc::clone(events), lease.clone());
             Arc::new(move |event: &LeaseEvent| events(&lease, event))
         };

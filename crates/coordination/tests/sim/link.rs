@@ -97,6 +97,7 @@ pub struct Link {
     server: Server,
     state: Arc<Mutex<State>>,
     cut: Arc<watch::Sender<bool>>,
+    blind: Arc<watch::Sender<bool>>,
     /// A stopped process: what it was about to send leaves when it goes on.
     stopped: Arc<watch::Sender<bool>>,
 }
@@ -112,6 +113,7 @@ impl Link {
                 killed: false,
             })),
             cut: Arc::new(watch::channel(false).0),
+            blind: Arc::new(watch::channel(false).0),
             stopped: Arc::new(watch::channel(false).0),
         }
     }
@@ -122,6 +124,11 @@ impl Link {
 
     pub async fn uncut(&self) {
         let _ = self.cut.subscribe().wait_for(|cut| !cut).await;
+    }
+
+    /// Watches and lists deliver nothing, while other requests pass.
+    pub fn stop_watches(&self, stop: bool) {
+        self.blind.send_replace(stop);
     }
 
     /// The process is gone: what it had not sent never leaves.
@@ -187,7 +194,7 @@ impl Link {
         let link = self.clone();
         tokio::spawn(async move {
             link.deliver(parts.method.to_string(), path, query, body, apply, sender)
-                .await
+                .await;
         });
         let Ok((code, answer)) = receiver.await else {
             // Lost: there is never an answer.
@@ -233,14 +240,16 @@ impl Link {
             (weather, there, back, stall, lose_request, lose_answer, repeat)
         };
         tokio::time::sleep(Duration::from_millis(there)).await;
-        if lose_request || *self.cut.borrow() {
+        let list = method == "GET" && path.ends_with("/leases");
+        if lose_request || *self.cut.borrow() || list && *self.blind.borrow() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(stall)).await;
         let limit = query
             .get("timeout")
             .and_then(|text| text.trim_end_matches("ms").parse::<u64>().ok());
-        let lease = path.contains("/leases");
+        // A creation can carry no precondition; that it is never late is what `timeout=` is for.
+        let lease = path.contains("/leases") && method == "PATCH";
         let late = limit.is_some_and(|limit| stall > limit);
         if late && !(lease && weather.late_lease_writes) {
             let _ = answer.send((
@@ -254,7 +263,6 @@ impl Link {
         // Only what comes with a precondition may be repeated at any time: that is what the precondition is for.
         if let Some(after) = repeat
             && lease
-            && method != "GET"
         {
             let (server, query) = (self.server.clone(), query.clone());
             tokio::spawn(async move {
@@ -299,6 +307,7 @@ impl Link {
                 tokio::time::sleep(Duration::from_millis(delay)).await;
                 // A cut holds events up, it does not end the stream: the client cannot know.
                 let _ = link.cut.subscribe().wait_for(|cut| !cut).await;
+                let _ = link.blind.subscribe().wait_for(|blind| !blind).await;
                 let _ = link.stopped.subscribe().wait_for(|stopped| !stopped).await;
                 let line = Bytes::from(event.to_string() + "\n");
                 if sender.unbounded_send(Ok(Frame::data(line))).is_err() {

@@ -2,6 +2,7 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part")]
 
 pub mod link;
+pub mod oracle;
 pub mod replica;
 pub mod server;
 
@@ -101,6 +102,7 @@ pub struct CandidateOptions<'a> {
     pub weather: Weather,
     pub clock: TokioClock,
     pub events: Option<EventSink>,
+    pub at_once: bool,
 }
 
 impl CandidateOptions<'_> {
@@ -114,6 +116,7 @@ impl CandidateOptions<'_> {
             weather: Weather::CALM,
             clock: TokioClock::default(),
             events: None,
+            at_once: true,
         }
     }
 }
@@ -129,6 +132,7 @@ impl Candidate {
             weather,
             clock,
             events,
+            at_once,
         } = options;
         let link = Link::new(server, weather, seed);
         let shared: SharedClock = Arc::new(clock.clone());
@@ -137,7 +141,10 @@ impl Candidate {
             name: lease.to_owned(),
             identity: identity.clone(),
             timings,
-            creation: Some(Creation::default()),
+            creation: Some(Creation {
+                at_once,
+                ..Creation::default()
+            }),
         };
         let backend = GuardedLease::new(&link.client(), params, Arc::clone(&shared)).unwrap();
         let options = SupervisorOptions {

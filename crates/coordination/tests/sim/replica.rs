@@ -23,6 +23,8 @@ use super::{Link, Rng, Server, Stoppable, Weather, identity, sleep_ms};
 
 pub const OBJECTS: &str = "/apis/sim.dev/v1/namespaces/ns/objects";
 
+pub const LEADER: &str = "f134c674.codeflare.dev";
+
 pub fn object_path(slot: Slot) -> String {
     format!("{OBJECTS}/slot-{}", slot.label())
 }
@@ -149,10 +151,15 @@ impl Replica {
     pub fn start(server: &Server, registry: &Registry, options: ReplicaOptions) -> Self {
         let link = Link::new(server, options.weather, options.seed);
         let client = link.client();
+        // As the manifests ship it.
+        let leader = super::lease_path(LEADER);
+        if server.get(&leader).is_none() {
+            server.put(&leader, super::lease(json!({})));
+        }
         let set = ShardSetOptions {
             namespace: "ns".to_owned(),
             names: names(),
-            leader_lease: "f134c674.codeflare.dev".to_owned(),
+            leader_lease: LEADER.to_owned(),
             identity: identity_of(&options),
             template: options.template.clone(),
             owner: None,
@@ -213,15 +220,19 @@ impl Replica {
         self.kill()
     }
 
+    pub fn ended(&self) -> bool {
+        self.tasks.iter().any(JoinHandle::is_finished)
+    }
+
     pub fn holds(&self) -> BTreeSet<ShardId> {
         let roles = self.handle.roles();
-        let held = roles
+        
+        roles
             .borrow()
             .iter()
             .filter(|(_, role)| matches!(role, Role::Holder { .. }))
             .map(|(id, _)| *id)
-            .collect();
-        held
+            .collect()
     }
 }
 
@@ -309,14 +320,14 @@ impl Crew {
     }
 
     async fn hand_over(self, worker: Option<Worker>, tenure: Tenure) {
-        let mut handover = Handover::default();
+        let mut handover = None;
         if let Some(worker) = worker.filter(|_| !self.options.broken.writes_after_drain) {
             worker.stop.send_replace(true);
-            match tokio::time::timeout(Duration::from_secs(3), worker.task).await {
-                Ok(Ok(wrote)) => handover = wrote,
-                // Stuck: how far its writes went is not known, so nothing can be promised, and the Lease runs out.
-                _ => return tenure.shut(),
-            }
+            // Stuck: how far its writes went is not known, so nothing can be promised.
+            handover = tokio::time::timeout(Duration::from_secs(3), worker.task)
+                .await
+                .ok()
+                .and_then(Result::ok);
         }
         let drained = tenure.drain().await;
         let _ = self.handle.release(drained, handover).await;
@@ -424,8 +435,8 @@ impl Crew {
             .await
             .ok()?
             .ok()?;
-        let version = object["metadata"]["resourceVersion"].as_str()?.parse().ok()?;
-        Some((object, version))
+        // Newer than anything that a cache may be asked for.
+        Some((object, u128::MAX))
     }
 
     #[allow(clippy::too_many_arguments)]

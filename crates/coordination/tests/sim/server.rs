@@ -17,6 +17,8 @@ pub struct Entry {
     pub path: String,
     pub before: Option<Value>,
     pub after: Option<Value>,
+    /// Made by a user, not through a replica.
+    pub direct: bool,
 }
 
 #[derive(Default)]
@@ -87,13 +89,16 @@ impl Server {
         );
         object["metadata"]["name"] = json!(path.rsplit('/').next().unwrap());
         object["metadata"]["uid"] = uid;
-        store.commit(path, before, Some(object))
+        let written = store.commit(path, before, Some(object));
+        store.log.last_mut().unwrap().direct = true;
+        written
     }
 
     pub fn delete(&self, path: &str) {
         let mut store = self.store();
         if let Some(before) = store.objects.remove(path) {
             store.commit(path, Some(before), None);
+            store.log.last_mut().unwrap().direct = true;
         }
     }
 
@@ -166,15 +171,22 @@ impl Server {
                 (201, store.commit(&path, None, Some(object)))
             }
             "PATCH" => {
+                let uid = body["metadata"]["uid"].clone();
                 let Some(before) = store.objects.get(path).cloned() else {
                     if !apply {
                         return status(404, "NotFound");
+                    }
+                    if !uid.is_null() {
+                        return status(409, "Conflict");
                     }
                     let mut object = body;
                     store.uids += 1;
                     object["metadata"]["uid"] = json!(format!("uid-{}", store.uids));
                     return (201, store.commit(path, None, Some(object)));
                 };
+                if !uid.is_null() && uid != before["metadata"]["uid"] {
+                    return status(409, "Conflict");
+                }
                 let wanted = &body["metadata"]["resourceVersion"];
                 if !wanted.is_null() && *wanted != before["metadata"]["resourceVersion"] && !store.no_preconditions {
                     return status(409, "Conflict");
@@ -230,6 +242,7 @@ impl Store {
             path: path.to_owned(),
             before,
             after: after.clone(),
+            direct: false,
         };
         let object = entry.after.as_ref().or(entry.before.as_ref()).unwrap();
         self.watchers.retain(|(collection, label, sender)| {

@@ -67,7 +67,7 @@ fn work() {
         appwrapper.shard = 3
     )
     .entered();
-    tracing::info!(event = "component_confirmed_live", "survived a race");
+    tracing::info!(event = "race_survived", "survived a race");
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_json_line_carries_the_ids_of_its_trace_and_the_fields_of_its_span() {
     assert_eq!(spans.len(), 1);
     assert_eq!(line["trace_id"], spans[0].span_context.trace_id().to_string());
     assert_eq!(line["span_id"], spans[0].span_context.span_id().to_string());
-    assert_eq!(line["event"], "component_confirmed_live");
+    assert_eq!(line["event"], "race_survived");
     assert_eq!(line["span"]["appwrapper.name"], "b");
     assert_eq!(line["span"]["appwrapper.shard"], 3);
 }

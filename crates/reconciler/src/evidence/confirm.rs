@@ -5,7 +5,7 @@
 //! nothing and must never fail a workload, or the news that our copy of the AppWrapper is old, so that what we expect
 //! of its components may be old too (spec/lifecycle.md 8.5).
 
-use std::{marker::PhantomData, sync::Arc};
+use std::sync::Arc;
 
 use appwrapper_api::{AppWrapper, Lineage, PodFacts, Uid};
 use futures::future::join_all;
@@ -31,13 +31,8 @@ pub async fn running<C: Cluster>(cluster: &C, wrapper: &AppWrapper, expected: &[
     match live {
         Err(doubt) => return Confirmation::Doubt(doubt),
         Ok(None) => return Confirmation::Outdated,
-        Ok(Some(live)) => {
-            let same = live.metadata.uid == wrapper.metadata.uid
-                && live.metadata.resource_version == wrapper.metadata.resource_version;
-            if !same {
-                return Confirmation::Outdated;
-            }
-        }
+        Ok(Some(live)) if !is_same(&live, wrapper) => return Confirmation::Outdated,
+        Ok(Some(_)) => {}
     }
     match survey {
         // A kind that is not served now may be served again; a missing definition is no missing component.
@@ -55,6 +50,11 @@ pub async fn running<C: Cluster>(cluster: &C, wrapper: &AppWrapper, expected: &[
         Ok(survey) => Confirmation::Survey(survey),
         Err(doubt) => Confirmation::Doubt(doubt),
     }
+}
+
+/// Whether two copies are of one version of one AppWrapper.
+pub fn is_same(one: &AppWrapper, other: &AppWrapper) -> bool {
+    one.metadata.uid == other.metadata.uid && one.metadata.resource_version == other.metadata.resource_version
 }
 
 /// Reads all components past every cache.
@@ -82,10 +82,7 @@ pub async fn components<C: Cluster>(
             UncachedRead::NotServed => Ok(Presence::NotServed),
         })
         .collect::<Result<_, _>>()?;
-    Ok(Survey {
-        presences,
-        source: PhantomData,
-    })
+    Ok(Survey::new(presences, expected))
 }
 
 /// What is left of the pods of an AppWrapper.

@@ -71,8 +71,7 @@ pub(crate) fn decide(observed: &Observed<'_>, policy: &Policy, now: Timestamp) -
                 record(component, ConditionStatus::False, component_reason::ERRORED, now);
                 return failed(step, policy, error, true, now);
             }
-            Some(CreateOutcome::Refused(error)) => return refused(step, policy, position, error, false, now),
-            Some(CreateOutcome::Ambiguous(error)) => return refused(step, policy, position, error, true, now),
+            Some(CreateOutcome::Uncertain(error)) => return try_again(step, policy, error, now),
         }
     }
     step.enter(Phase::Running)
@@ -111,7 +110,7 @@ fn record_intents(wrapper: &AppWrapper, status: &mut AppWrapperStatus, now: Time
 }
 
 /// A create that may succeed later: tries again within the admission grace, then costs a retry.
-fn refused(mut step: Step, policy: &Policy, position: usize, error: &str, may_exist: bool, now: Timestamp) -> Step {
+fn try_again(step: Step, policy: &Policy, error: &str, now: Timestamp) -> Step {
     let start = attempt_start(&step.status, now);
     if let Some(left) = remaining(start, policy.admission_grace.signed(), now) {
         let passed = now.duration_since(start).max(SignedDuration::ZERO);
@@ -124,9 +123,6 @@ fn refused(mut step: Step, policy: &Policy, position: usize, error: &str, may_ex
         return step.event(Event::warning(REASON, note)).then(after(delay));
     }
     // Whatever may exist stays recorded as such, so that the deletion that follows looks for it.
-    if !may_exist && let Some(component) = step.status.component_status.get_mut(position) {
-        record(component, ConditionStatus::False, component_reason::ERRORED, now);
-    }
     failed(step, policy, error, false, now)
 }
 

@@ -4,10 +4,8 @@
 //! left, pods ready. A component that a cache misses is a question, never a verdict: only a survey of uncached reads
 //! yields the proof that [`missing_component`] takes.
 
-use std::collections::HashSet;
-
 use appwrapper_api::{
-    ConditionStatus, ConditionType, Phase, Uid, conditions,
+    ComponentFacts, ConditionStatus, ConditionType, Phase, Uid, conditions,
     conditions::truncate,
     kinds::{self, Ending},
 };
@@ -20,7 +18,7 @@ use crate::{
     evidence::{ConfirmedAbsent, Presence},
     observation::{Event, Observation},
     observed::{Evidence, Observed, PodEvidence, expected_pods},
-    pods::PodSummary,
+    pods::{Owners, PodSummary},
     policy::Policy,
     status::{
         attempt_start, clear_condition, component_reason, init_components, is_component_finished, record, repair,
@@ -68,12 +66,8 @@ pub(crate) fn decide(observed: &Observed<'_>, policy: &Policy, now: Timestamp) -
     let presences = observed.components.presences();
     record_finished(&mut step, presences, now);
     let uid = observed.uid();
-    let finished: HashSet<&Uid> = presences
-        .iter()
-        .filter(|presence| matches!(presence, Presence::Finished(_)))
-        .filter_map(|presence| presence.facts().map(|facts| &facts.uid))
-        .collect();
-    let summary = PodSummary::count(pods, &uid, &finished, policy, observed.nodes);
+    let owners = owners(&uid, presences, observed.components.uids());
+    let summary = PodSummary::count(pods, &owners, policy, observed.nodes);
     let workload = Workload {
         observed,
         presences,
@@ -122,6 +116,20 @@ fn record_finished(step: &mut Step, presences: &[Presence], now: Timestamp) {
     }
 }
 
+fn owners<'a>(wrapper: &'a Uid, presences: &[Presence], uids: &'a [Option<Uid>]) -> Owners<'a> {
+    let is_finished = |presence: &Presence| matches!(presence, Presence::Finished(_));
+    let known = || presences.iter().zip(uids);
+    let all_known = known().all(|(presence, uid)| uid.is_some() || is_finished(presence));
+    Owners {
+        wrapper,
+        current: all_known.then(|| uids.iter().flatten().collect()),
+        finished: known()
+            .filter(|(presence, _)| is_finished(presence))
+            .filter_map(|(_, uid)| uid.as_ref())
+            .collect(),
+    }
+}
+
 /// Components and pods of a Running AppWrapper, seen together.
 struct Workload<'a> {
     observed: &'a Observed<'a>,
@@ -143,7 +151,7 @@ impl Workload<'_> {
         if self.is_finished() {
             let message = format!(
                 "{} pods succeeded and no running, pending, or failed pods",
-                self.succeeded()
+                self.succeeded().saturating_add(self.succeeded_of_finished())
             );
             for (type_, status) in [
                 (ConditionType::QuotaReserved, ConditionStatus::False),
@@ -196,8 +204,9 @@ impl Workload<'_> {
     fn readiness(&self, mut step: Step, policy: &Policy, now: Timestamp) -> Step {
         const REASON: &str = "InsufficientPodsReady";
         let expected = self.expected();
-        let (pending, running, succeeded) = (self.pods.total.pending, self.pods.total.running, self.succeeded());
-        if running + succeeded >= expected {
+        let (pending, running, active) = (self.pods.total.pending, self.pods.total.running, self.succeeded());
+        let succeeded = active.saturating_add(self.succeeded_of_finished());
+        if running.saturating_add(active) >= expected {
             let message = format!("{running} pods running; {succeeded} pods succeeded");
             set_condition(
                 &mut step.status,
@@ -213,12 +222,12 @@ impl Workload<'_> {
         clear_condition(&mut step.status, ConditionType::PodsReady, REASON, &message, now);
         let start = attempt_start(&step.status, now);
         let lost_at = conditions::find(&step.status.conditions, ConditionType::PodsReady)
-            .filter(|condition| condition.reason == REASON && condition.last_transition_time.0 >= start)
+            .filter(|condition| condition.reason == REASON && condition.last_transition_time.0 > start)
             .map(|condition| condition.last_transition_time.0);
         let (since, grace) = match lost_at {
             // Pods of a healthy workload were lost: a grace of its own, from the moment of the loss.
             Some(lost_at) => (lost_at, policy.failure_grace),
-            None if pending + running + succeeded >= expected => (start, policy.warmup_grace),
+            None if pending.saturating_add(running).saturating_add(active) >= expected => (start, policy.warmup_grace),
             None => (start, policy.admission_grace),
         };
         if let Some(left) = remaining(since, grace.signed(), now) {
@@ -249,19 +258,33 @@ impl Workload<'_> {
             .fold(0, |sum, (position, _)| sum.saturating_add(self.expected_of(position)))
     }
 
-    /// Succeeded pods, those included that a component has counted itself and that are gone since.
+    /// Succeeded pods of components that have not ended, those included that a component has counted itself and that
+    /// are gone since.
     fn succeeded(&self) -> i64 {
         let counted_elsewhere: i64 = self
             .presences
             .iter()
             .filter(|presence| !matches!(presence, Presence::Finished(_)))
             .filter_map(Presence::facts)
-            .map(|facts| {
-                let own = facts.succeeded_pods.map_or(0, i64::from);
-                (own - self.pods.of(&facts.uid).succeeded).max(0)
-            })
+            .map(|facts| self.succeeded_by(facts) - self.pods.of(&facts.uid).succeeded)
             .sum();
         self.pods.total.succeeded + counted_elsewhere
+    }
+
+    /// Succeeded pods of components that have ended. They are told, but make no other component ready.
+    fn succeeded_of_finished(&self) -> i64 {
+        self.presences
+            .iter()
+            .filter(|presence| matches!(presence, Presence::Finished(_)))
+            .filter_map(Presence::facts)
+            .map(|facts| self.succeeded_by(facts))
+            .sum()
+    }
+
+    /// Succeeded pods of a component, by its own count or by ours, whichever has seen more.
+    fn succeeded_by(&self, facts: &ComponentFacts) -> i64 {
+        let own = facts.succeeded_pods.map_or(0, i64::from);
+        own.max(self.pods.of(&facts.uid).succeeded)
     }
 
     /// Whether every component has ended well. A kind that tells its end itself is believed and nothing else is; of

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use tokio::process::Command;
 
-use super::Component;
+use super::{Component, guests};
 use crate::programs::cache_dir;
 
 /// How many of a log's last lines an error shows.
@@ -100,6 +100,7 @@ impl Place {
 
     /// Ends the cluster without a runtime and without failing, as a drop must.
     pub fn end(&self, kwokctl: &Path) {
+        guests::end(&self.dir);
         let mut command = self.kwokctl(kwokctl);
         command
             .args(["delete", "cluster", "--name", &self.name, "--kubeconfig"])

@@ -16,7 +16,7 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::ConfigExt as _;
 use tower::BoxError;
 
-use super::record::Recorder;
+use super::record::Records;
 use super::{Rules, effect, stream};
 use crate::api_server::{ApiRequest, ResponseBody, Verb};
 
@@ -37,11 +37,11 @@ pub struct Upstream {
     authority: Authority,
     forward: Box<Forward>,
     rules: Rules,
-    recorder: Arc<Recorder>,
+    records: Arc<Records>,
 }
 
 impl Upstream {
-    pub fn new(config: &kube::Config, rules: Rules, recorder: Arc<Recorder>) -> Result<Self> {
+    pub fn new(config: &kube::Config, rules: Rules, records: Arc<Records>) -> Result<Self> {
         // Without the identity of the configuration: a client certificate would win over the token passed on.
         let mut anonymous = kube::Config::new(config.cluster_url.clone());
         anonymous.root_cert.clone_from(&config.root_cert);
@@ -57,7 +57,7 @@ impl Upstream {
             authority: parts.authority.context("the API server's URL has a host")?,
             forward: forwarder(connector),
             rules,
-            recorder,
+            records,
         })
     }
 
@@ -66,7 +66,7 @@ impl Upstream {
         let (parts, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
         let parsed = ApiRequest::parse(&parts, &body, None);
-        let seq = self.recorder.arrived(&parsed);
+        let seq = self.records.arrived(&parsed);
 
         let fault = self.rules.faults.take(&parsed);
         let mut answer = match &fault {
@@ -81,7 +81,7 @@ impl Upstream {
             });
         }
         let answer = answer.unwrap_or_else(|| effect::text(500, "no answer"));
-        self.recorder.answered(seq, answer.status().as_u16());
+        self.records.answered(seq, answer.status().as_u16());
         Ok(answer)
     }
 

@@ -1,7 +1,6 @@
 //! What clients asked: a count by kind of request, and a log of the latest requests.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::marker::PhantomData;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
@@ -24,9 +23,9 @@ pub struct RequestKind {
     pub user_agent: String,
 }
 
-/// Keeps counts and log.
+/// What was asked of a proxy so far.
 #[derive(Default)]
-pub(super) struct Recorder(Mutex<Recorded>);
+pub struct Records(Mutex<Recorded>);
 
 #[derive(Default)]
 struct Recorded {
@@ -36,22 +35,9 @@ struct Recorded {
     last: u64,
 }
 
-/// Read access to what was recorded.
-pub struct Records<'a> {
-    recorder: &'a Recorder,
-    _proxy: PhantomData<&'a ()>,
-}
-
-impl Recorder {
-    pub fn records(&self) -> Records<'_> {
-        Records {
-            recorder: self,
-            _proxy: PhantomData,
-        }
-    }
-
+impl Records {
     /// Counts and logs a request; returns its number.
-    pub fn arrived(&self, request: &ApiRequest) -> u64 {
+    pub(super) fn arrived(&self, request: &ApiRequest) -> u64 {
         let kind = RequestKind {
             verb: request.verb,
             resource: request.resource(),
@@ -76,27 +62,20 @@ impl Recorder {
     }
 
     /// Notes the code a request was answered with.
-    pub fn answered(&self, seq: u64, code: u16) {
+    pub(super) fn answered(&self, seq: u64, code: u16) {
         if let Some(request) = self.lock().log.iter_mut().rfind(|request| request.seq == seq) {
             request.code = Some(code);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Recorded> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Records<'_> {
     /// How often each kind of request came.
     pub fn counts(&self) -> BTreeMap<RequestKind, u64> {
-        self.recorder.lock().counts.clone()
+        self.lock().counts.clone()
     }
 
     /// How many requests came for which this holds.
     pub fn count(&self, which: impl Fn(&RequestKind) -> bool) -> u64 {
-        self.recorder
-            .lock()
+        self.lock()
             .counts
             .iter()
             .filter(|(kind, _)| which(kind))
@@ -106,13 +85,17 @@ impl Records<'_> {
 
     /// The latest requests, oldest first, without their bodies. One without a code was not answered, or not yet.
     pub fn log(&self) -> Vec<ApiRequest> {
-        self.recorder.lock().log.iter().cloned().collect()
+        self.lock().log.iter().cloned().collect()
     }
 
     /// Forgets everything.
     pub fn reset(&self) {
-        let mut recorded = self.recorder.lock();
+        let mut recorded = self.lock();
         recorded.counts.clear();
         recorded.log.clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Recorded> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

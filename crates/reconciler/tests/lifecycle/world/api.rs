@@ -36,6 +36,10 @@ impl State {
     fn log(&mut self, call: String, is_write: bool) -> Option<Fault> {
         let fault = self.faults.meet(&call, is_write);
         self.calls.push(call);
+        if let Some(Fault::Meanwhile(deed)) = fault {
+            self.act(deed);
+            return None;
+        }
         fault
     }
 
@@ -93,6 +97,14 @@ impl State {
             pending: Some((revision, self.now)),
         };
         self.notes.insert(key_of(component), note);
+    }
+
+    /// Gives an object of that name another one, so that the name is free.
+    fn make_room(&mut self, key: &ObjectKey) {
+        if let Some(object) = self.objects.remove(key) {
+            let name = format!("{}-{}", key.1, self.next_revision());
+            self.objects.insert((key.0.clone(), name), object);
+        }
     }
 
     fn store_object(&mut self, component: &ComponentRef, body: Value) -> Arc<ComponentFacts> {
@@ -154,12 +166,21 @@ impl State {
         Deleted::Terminating
     }
 
+    /// The AppWrapper as a write returns it.
+    fn answer(&self) -> Option<AppWrapper> {
+        let mut wrapper = self.wrapper.clone()?;
+        if self.lies.hides_deletion {
+            wrapper.metadata.deletion_timestamp = None;
+        }
+        Some(wrapper)
+    }
+
     fn precondition(&self, observed: &AppWrapper) -> Result<AppWrapper, Error> {
         let Some(live) = &self.wrapper else {
             return Err(Error::Gone);
         };
         let same = live.metadata.uid == observed.metadata.uid
-            && (self.unconditional || live.metadata.resource_version == observed.metadata.resource_version);
+            && (self.lies.unconditional || self.lies.hides_deletion || live.metadata.resource_version == observed.metadata.resource_version);
         if same { Ok(live.clone()) } else { Err(Error::Conflict) }
     }
 }
@@ -203,6 +224,7 @@ impl Cluster for World {
         let mut state = self.state();
         let type_ref = component.type_ref.clone();
         if !component.name.is_empty() && !state.kinds.entry(type_ref.clone()).or_default().synced {
+            state.calls.push(format!("watch {type_ref}"));
             state.list_kind(&type_ref);
         }
     }
@@ -213,11 +235,14 @@ impl Cluster for World {
             Some(Fault::NotServed) => UncachedRead::NotServed,
             Some(Fault::Refuse(message) | Fault::Never(message)) => UncachedRead::Doubt(doubt("forbidden", message)),
             Some(_) => UncachedRead::Doubt(doubt("timeout", "no answer")),
-            None if state.inverted => match state.cached(component) {
+            None if state.lies.reads_from_cache => match state.cached(component) {
                 CachedRead::Present(facts) => UncachedRead::Present(facts),
                 _ => UncachedRead::Absent,
             },
-            None => state.live(component),
+            None => match state.live(component) {
+                UncachedRead::Absent if state.lies.denies_absence => UncachedRead::Doubt(doubt("timeout", "no answer")),
+                read => read,
+            },
         }
     }
 
@@ -234,7 +259,7 @@ impl Cluster for World {
         if state.log("list pods".to_owned(), false).is_some() {
             return Err(doubt("timeout", "no answer"));
         }
-        if state.pods_inverted {
+        if state.lies.pods_from_cache {
             return Ok(state.cached_pods.values().cloned().collect());
         }
         let pods: Vec<PodFacts> = state.pods.values().map(|pod| state.seen(pod)).collect();
@@ -258,6 +283,9 @@ impl Cluster for World {
                 Some(Fault::NotServed) => return Ok(Created::Fatal("the kind is not served".to_owned())),
                 Some(Fault::Lose) => return Ok(Created::Ambiguous("no answer".to_owned())),
                 _ => {}
+            }
+            if state.lies.same_name_twice {
+                state.make_room(&key_of(component));
             }
             let answer = if state.objects.contains_key(&key_of(component)) {
                 Created::AlreadyExists
@@ -299,13 +327,11 @@ impl Cluster for World {
                 return Ok(Deleted::Refused("no answer".to_owned()));
             }
             let key = key_of(component);
-            let is_it = state.objects.get(&key).is_some_and(|object| object.facts.uid == *uid);
-            let answer = if is_it {
-                state.remove_object(&key)
-            } else {
-                Deleted::Gone
+            let answer = match state.objects.get(&key) {
+                Some(object) if object.facts.uid != *uid => Deleted::Refused("another object has the name".to_owned()),
+                _ => state.remove_object(&key),
             };
-            if fault.is_none() {
+            if fault.is_none() && !matches!(answer, Deleted::Refused(_)) {
                 state.notes.insert(key, Note::Deleted);
             }
             (fault, answer)
@@ -346,7 +372,7 @@ impl Cluster for World {
             state.check_written(&live);
             live.status = status.clone();
             state.store_wrapper(Some(live));
-            (fault, state.wrapper.clone())
+            (fault, state.answer())
         };
         match fault {
             Some(Fault::Crash) => die().await,
@@ -376,7 +402,7 @@ impl Cluster for World {
             }
             let is_gone = finalizers.is_empty() && live.metadata.deletion_timestamp.is_some();
             state.store_wrapper((!is_gone).then_some(live));
-            (fault, state.wrapper.clone())
+            (fault, state.answer())
         };
         match fault {
             Some(Fault::Crash) => die().await,

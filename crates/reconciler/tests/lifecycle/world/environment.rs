@@ -28,12 +28,15 @@ impl State {
     /// Somebody deletes a component, in the background.
     pub fn remove(&mut self, name: &str) {
         let key = self.key(name);
+        self.rules.taken.push(self.objects[&key].facts.uid.clone());
         self.objects.get_mut(&key).unwrap().facts.finalizers.clear();
         self.remove_object(&key);
     }
 
     /// Somebody deletes a component in the foreground, or something holds it: it is there, being deleted.
     pub fn terminate(&mut self, name: &str) {
+        let uid = self.objects[&self.key(name)].facts.uid.clone();
+        self.rules.taken.push(uid);
         self.edit_object(name, |object| {
             object.facts.terminating = true;
             object.facts.finalizers = vec!["foregroundDeletion".to_owned()];
@@ -56,6 +59,8 @@ impl State {
             object.facts.uid = uid;
             object.facts.controller = controller;
             object.facts.terminating = false;
+            // Whatever it is, it is not the component.
+            object.position = usize::MAX;
         });
     }
 
@@ -129,6 +134,7 @@ impl State {
         let mut seen = pod.clone();
         if let Lineage::Component { component, .. } = &pod.lineage
             && !self.objects.values().any(|object| object.facts.uid == *component)
+            && !component.as_str().starts_with("uid-other")
         {
             seen.lineage = Lineage::Broken;
         }

@@ -1,5 +1,7 @@
 //! What goes wrong with a request: told by the beginning of its line in the log of calls.
 
+use super::Deed;
+
 /// What becomes of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -15,6 +17,8 @@ pub enum Fault {
     NotServed,
     /// It is done, and then the controller is no more.
     Crash,
+    /// Just before it is served, somebody else acts.
+    Meanwhile(Deed),
 }
 
 /// Faults that wait for their request.

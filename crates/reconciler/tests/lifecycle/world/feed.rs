@@ -137,8 +137,4 @@ impl<T: Clone> Feed<T> {
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.entries.values()
     }
-
-    pub fn is_behind(&self) -> bool {
-        !self.pending.is_empty()
-    }
 }

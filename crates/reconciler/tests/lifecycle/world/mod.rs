@@ -5,6 +5,7 @@
 //! says so, what it last saw of another incarnation is not told, and pods that a list has shown to be gone are ghosts.
 
 mod api;
+mod deeds;
 mod environment;
 mod faults;
 mod feed;
@@ -21,7 +22,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use self::faults::Faults;
-pub use self::{faults::Fault, feed::Feed, rules::Rules};
+pub use self::{deeds::Deed, faults::Fault, feed::Feed, rules::Rules};
 
 pub const NAMESPACE: &str = "ns";
 pub const NAME: &str = "aw";
@@ -56,6 +57,24 @@ pub enum Note {
     Deleted,
 }
 
+/// Ways in which the world may lie, so that each rule is seen to break.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one lie, told alone")]
+pub struct Lies {
+    /// The inversion of the seed: `read_uncached` answers from the cache.
+    pub reads_from_cache: bool,
+    /// `list_pods_uncached` answers from the cache.
+    pub pods_from_cache: bool,
+    /// Writes are accepted whatever version they were decided on.
+    pub unconditional: bool,
+    /// And the answer does not show that the AppWrapper is being deleted.
+    pub hides_deletion: bool,
+    /// A name can be given twice.
+    pub same_name_twice: bool,
+    /// That an object does not exist is never admitted.
+    pub denies_absence: bool,
+}
+
 /// Everything.
 #[derive(Clone, Debug)]
 pub struct State {
@@ -73,12 +92,7 @@ pub struct State {
     pub calls: Vec<String>,
     pub told: Vec<Observation>,
     pub rules: Rules,
-    /// The inversion of the seed: `read_uncached` answers from the cache.
-    pub inverted: bool,
-    /// Writes are accepted whatever version they were decided on.
-    pub unconditional: bool,
-    /// `list_pods_uncached` answers from the cache.
-    pub pods_inverted: bool,
+    pub lies: Lies,
     /// Every copy of the AppWrapper that ever was.
     pub history: Vec<Arc<AppWrapper>>,
 }
@@ -104,9 +118,7 @@ impl World {
             calls: Vec::new(),
             told: Vec::new(),
             rules: Rules::default(),
-            inverted: false,
-            unconditional: false,
-            pods_inverted: false,
+            lies: Lies::default(),
             history: Vec::new(),
         };
         state.wrappers.synced = true;
@@ -197,9 +209,10 @@ impl State {
         self.cached_pods.list(revision, pods.into_iter());
     }
 
-    /// Delivers whatever is not held back. Answers whether anything was.
+    /// Delivers whatever is not held back. Answers whether anything was, the AppWrapper apart.
     pub fn flow(&mut self) -> bool {
-        let mut moved = self.wrappers.flow() | self.cached_pods.flow();
+        self.wrappers.flow();
+        let mut moved = self.cached_pods.flow();
         for feed in self.kinds.values_mut() {
             moved |= feed.flow();
         }

@@ -1,7 +1,7 @@
 //! What must hold whatever happens. The world checks every write by what the API server holds at that moment, and by
 //! nothing that the controller says.
 
-use appwrapper_api::{AppWrapper, AppWrapperStatus, ConditionType, Lineage, Phase, PodFacts, conditions};
+use appwrapper_api::{AppWrapper, AppWrapperStatus, ConditionType, Lineage, Phase, PodFacts, Uid, conditions};
 
 use super::State;
 
@@ -11,6 +11,8 @@ pub struct Rules {
     pub broken: Vec<String>,
     /// The last write on the AppWrapper that succeeded found it being deleted.
     told_of_deletion: bool,
+    /// Objects that somebody else deleted: their pods may linger whatever the controller does.
+    pub taken: Vec<Uid>,
 }
 
 fn uid(wrapper: &AppWrapper) -> &str {
@@ -33,7 +35,7 @@ impl State {
     fn has_component(&self, wrapper: &AppWrapper, position: usize) -> bool {
         self.objects.values().any(|object| {
             object.position == position
-                && object.facts.is_controlled_by(&appwrapper_api::Uid::new(uid(wrapper)))
+                && object.facts.is_controlled_by(&Uid::new(uid(wrapper)))
                 && !object.facts.terminating
         })
     }
@@ -63,7 +65,7 @@ impl State {
             let Lineage::Component { component, .. } = &pod.lineage else {
                 return false;
             };
-            !self.objects.values().any(|object| object.facts.uid == *component)
+            !self.objects.values().any(|object| object.facts.uid == *component) && !self.rules.taken.contains(component)
         });
         if let Some(pod) = overlap.map(|pod| pod.name.clone()) {
             self.break_rule(format!(
@@ -98,7 +100,7 @@ impl State {
             let left = self
                 .objects
                 .values()
-                .find(|object| object.facts.is_controlled_by(&appwrapper_api::Uid::new(uid.as_str())))
+                .find(|object| object.facts.is_controlled_by(&Uid::new(uid.as_str())))
                 .map(|object| object.name.clone());
             if let Some(name) = left {
                 self.break_rule(format!(

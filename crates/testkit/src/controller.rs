@@ -1,0 +1,249 @@
+//! Our controller as a process against a [`Cluster`], with the rights of its ServiceAccount and no others.
+//!
+//! [`install`] applies what the overlay `deploy/overlays/dev` holds: the CRD, the namespace, the account and its roles.
+//! [`Controller::start`] then runs the program with a kubeconfig made from a token of that account, and returns when it
+//! works: caches listed, Lease held. It ends when it is dropped, unless it is [left](Controller::leave) running, and in
+//! any case with its cluster. [`metrics`] reads what it exports, [`usage`] what it costs.
+
+pub mod metrics;
+pub mod options;
+pub mod usage;
+
+mod serving;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use kube::api::{Api, ListParams};
+use rustix::process::{Pid, Signal, kill_process};
+
+pub use options::{ControllerOptions, program};
+
+use crate::cluster::{Cluster, apply, client_from};
+use metrics::Scrape;
+use serving::Addresses;
+
+/// The namespace of the installation.
+pub const NAMESPACE: &str = "appwrapper-system";
+/// The controller's ServiceAccount.
+pub const ACCOUNT: &str = "appwrapper-controller-manager";
+
+/// How long it may take until it works; longer than the Lease of one that was killed.
+const START: Duration = Duration::from_secs(40);
+/// How long it may take to end when asked to: its own drain and a little more.
+const END: Duration = Duration::from_secs(15);
+/// How many of the log's last lines an error shows.
+const LOG_LINES: usize = 15;
+
+/// A running controller.
+pub struct Controller {
+    child: Option<Child>,
+    pid: u32,
+    log: PathBuf,
+    addresses: Addresses,
+}
+
+/// Applies the CRD, the namespace, the account and its roles, and waits until the roles are in force.
+///
+/// # Errors
+///
+/// When the manifests cannot be rendered or are refused.
+pub async fn install(cluster: &Cluster) -> Result<()> {
+    let overlay = repository().join("deploy/overlays/dev");
+    let mut kustomize = cluster.kubectl()?;
+    let rendered = kustomize
+        .arg("kustomize")
+        .arg(&overlay)
+        .stdin(Stdio::null())
+        .output()
+        .await?;
+    if !rendered.status.success() {
+        bail!(
+            "rendering {}: {}",
+            overlay.display(),
+            String::from_utf8_lossy(&rendered.stderr).trim()
+        );
+    }
+    let manifests = String::from_utf8(rendered.stdout).context("manifests are text")?;
+    apply::apply_yaml(&cluster.client(), &manifests).await?;
+
+    let kubeconfig = cluster.dir().join("installed.kubeconfig");
+    cluster
+        .service_account_kubeconfig(NAMESPACE, ACCOUNT, None, &kubeconfig)
+        .await?;
+    let client = client_from(&kubeconfig).await?;
+    let (wrappers, leases) = (
+        Api::<appwrapper_api::AppWrapper>::all(client.clone()),
+        Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(client, NAMESPACE),
+    );
+    let one = ListParams::default().limit(1);
+    let until = Instant::now() + START;
+    loop {
+        match tokio::try_join!(wrappers.list(&one), leases.list(&one)) {
+            Ok(_) => return Ok(()),
+            Err(error) if Instant::now() >= until => return Err(error).context("using the controller's account"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+impl Controller {
+    /// Starts it and waits until it works. The cluster must have been prepared by [`install`].
+    ///
+    /// # Errors
+    ///
+    /// When it ends or does not work in time; the error carries the end of its log.
+    pub async fn start(cluster: &Cluster, options: ControllerOptions) -> Result<Self> {
+        let file = |ending: &str| cluster.dir().join(format!("{}.{ending}", options.name));
+        let (log, kubeconfig) = (file("log"), file("kubeconfig"));
+        let server = options.server.as_deref();
+        cluster
+            .service_account_kubeconfig(NAMESPACE, ACCOUNT, server, &kubeconfig)
+            .await?;
+        let output = std::fs::File::create(&log).with_context(|| format!("creating {}", log.display()))?;
+        let child = options
+            .command(&kubeconfig)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .with_context(|| format!("running {}", options.program.display()))?;
+        let pid = child.id();
+        let mut controller = Self {
+            child: Some(child),
+            pid,
+            log,
+            addresses: Addresses::default(),
+        };
+        cluster.adopt(pid)?;
+        match controller.until_it_works().await {
+            Ok(()) => Ok(controller),
+            Err(error) => Err(error.context(controller.log_tail())),
+        }
+    }
+
+    async fn until_it_works(&mut self) -> Result<()> {
+        let until = Instant::now() + START;
+        loop {
+            if let Some(status) = self.child.as_mut().map(Child::try_wait).transpose()?.flatten() {
+                bail!("the controller ended: {status}");
+            }
+            let works = self.works().await;
+            if let Ok(true) = works {
+                return Ok(());
+            }
+            if Instant::now() >= until {
+                works.context("the controller does not work in time")?;
+                bail!("the controller does not work in time: it is not ready or has no Lease");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn works(&mut self) -> Result<bool> {
+        self.addresses = Addresses::read(&self.log)?;
+        let probes = self.addresses.probes.as_deref().context("no address of probes")?;
+        if serving::get(probes, "/readyz").await.is_err() {
+            return Ok(false);
+        }
+        let scrape = self.metrics().await?;
+        let owned = scrape.sum("appwrapper_shard_owned", &[]);
+        let shards = scrape.sum("appwrapper_shards_configured", &[]);
+        // A single Lease for everything is no shard.
+        Ok(scrape.sum("leader_election_master_status", &[]) >= 1.0 && (shards <= 1.0 || owned >= shards))
+    }
+
+    /// What it exports now.
+    ///
+    /// # Errors
+    ///
+    /// When it does not answer.
+    pub async fn metrics(&self) -> Result<Scrape> {
+        let address = self.addresses.metrics.as_deref().context("no address of metrics")?;
+        Ok(Scrape::parse(&serving::get(address, "/metrics").await?))
+    }
+
+    /// Where it serves metrics.
+    pub fn metrics_url(&self) -> String {
+        format!(
+            "http://{}/metrics",
+            self.addresses.metrics.as_deref().unwrap_or_default()
+        )
+    }
+
+    /// Where it answers probes.
+    pub fn probes_url(&self) -> String {
+        format!("http://{}", self.addresses.probes.as_deref().unwrap_or_default())
+    }
+
+    /// Its log.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The last lines of its log.
+    pub fn log_tail(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let mut lines: Vec<&str> = text.lines().rev().take(LOG_LINES).collect();
+        lines.reverse();
+        format!("the end of {}:\n{}", self.log.display(), lines.join("\n"))
+    }
+
+    /// Asks it to end, and waits for that: it finishes what is under way and gives its Lease back.
+    ///
+    /// # Errors
+    ///
+    /// When it does not end in time, or not in order.
+    pub async fn stop(mut self) -> Result<()> {
+        let Some(mut child) = self.child.take() else {
+            return Ok(());
+        };
+        signal(&child, Signal::TERM);
+        let until = Instant::now() + END;
+        loop {
+            match child.try_wait()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => bail!("the controller ended: {status}; {}", self.log_tail()),
+                None if Instant::now() >= until => {
+                    child.kill()?;
+                    child.wait()?;
+                    bail!("the controller did not end in time; {}", self.log_tail());
+                }
+                None => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    }
+
+    /// Leaves it running until its cluster ends.
+    pub fn leave(mut self) {
+        self.child = None;
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        let Some(child) = &mut self.child else { return };
+        signal(child, Signal::TERM);
+        let until = Instant::now() + END;
+        while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let _ = kill_process(Pid::from_child(child), signal);
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}

@@ -1,0 +1,180 @@
+//! `cargo xtask test`: every test, tier by tier.
+//!
+//! 1. What needs nothing but this checkout: tables, properties, simulations, the API server inside the process. The seed's
+//!    test runs a second time with a controller whose uncached reads are answered from the cache: it must notice.
+//! 2. What needs a real control plane: the crate `tests`. Its programs are found or built first. Tests find our own
+//!    programs in the folder that `APPWRAPPER_BIN_DIR` names.
+//!
+//! All tiers run even if one fails, and the command fails if any has.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use appwrapper_testkit::controller::options::BIN_DIR;
+use appwrapper_testkit::programs::{OF_A_CLUSTER, Programs};
+use serde::Deserialize;
+use tokio::process::Command;
+
+use crate::cargo::{CONTROLLER, Program, build, cargo};
+
+/// The package of the tests that need a real control plane.
+const REAL: &str = "appwrapper-tests";
+/// The feature with which the controller confirms from the cache.
+const INVERTED: &str = "appwrapper-controller/invert-confirmation";
+
+/// Arguments of `cargo xtask test`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Only this tier
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2))]
+    tier: Option<u8>,
+}
+
+/// Runs the tests.
+pub async fn run(args: &Args) -> Result<()> {
+    let wanted = |tier| args.tier.is_none_or(|only| only == tier);
+    let mut report = Report::default();
+    if wanted(1) {
+        heading("tier 1 of 2: tables, properties, the API server inside the process");
+        report.add("tier 1", in_process()).await;
+    }
+    if wanted(2) {
+        heading("tier 2 of 2: a real control plane");
+        report.add("tier 2", real()).await;
+    }
+    heading("result");
+    report.end()
+}
+
+async fn in_process() -> Result<()> {
+    let all = cargo_test(&["--exclude", REAL, "--no-fail-fast"]).await;
+    println!("\nthe seed inverted: with uncached reads answered from the cache");
+    let inverted = cargo_test(&["--features", INVERTED, "--test", "seed"]).await;
+    all.and(inverted)
+}
+
+async fn real() -> Result<()> {
+    let tests = targets_of(REAL).await?;
+    Programs::find(&OF_A_CLUSTER).await?;
+    let folder = our_programs().await?;
+    let mut command = cargo();
+    command
+        .args(["test", "--locked", "--workspace", "--no-fail-fast"])
+        .env(BIN_DIR, folder);
+    for test in &tests {
+        command.args(["--test", test]);
+    }
+    succeed(command).await
+}
+
+/// Builds our programs; returns the folder they are in. The inverted controller is in the folder `inverted` there.
+async fn our_programs() -> Result<std::path::PathBuf> {
+    let inverted = Program {
+        features: Some(INVERTED),
+        ..CONTROLLER
+    };
+    let program = build(inverted).await?;
+    let folder = program.parent().context("a program is in a folder")?;
+    let copies = folder.join("inverted");
+    std::fs::create_dir_all(&copies)?;
+    copy(&program, &copies.join(CONTROLLER.name))?;
+    // Last, so that what lies at its usual place is what the tests mean.
+    build(CONTROLLER).await?;
+    Ok(folder.to_owned())
+}
+
+/// By way of another name: the old copy may be running.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let staged = to.with_extension("new");
+    std::fs::copy(from, &staged).with_context(|| format!("copying {}", from.display()))?;
+    std::fs::rename(&staged, to).with_context(|| format!("writing {}", to.display()))
+}
+
+async fn cargo_test(arguments: &[&str]) -> Result<()> {
+    let mut command = cargo();
+    command.args(["test", "--locked", "--workspace"]).args(arguments);
+    succeed(command).await
+}
+
+async fn succeed(mut command: Command) -> Result<()> {
+    let arguments: Vec<_> = command.as_std().get_args().map(|one| one.to_string_lossy()).collect();
+    println!("$ cargo {}", arguments.join(" "));
+    let status = command.status().await.context("running cargo")?;
+    if !status.success() {
+        bail!("cargo ended: {status}");
+    }
+    Ok(())
+}
+
+/// The test targets of a package. They are named one by one, and not by their package, for the reason given in
+/// [`crate::cargo`].
+async fn targets_of(package: &str) -> Result<Vec<String>> {
+    let mut command = cargo();
+    command.args(["metadata", "--locked", "--no-deps", "--format-version=1"]);
+    let output = command.output().await.context("running cargo metadata")?;
+    if !output.status.success() {
+        bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    let metadata: Metadata = serde_json::from_slice(&output.stdout).context("reading cargo metadata")?;
+    let package = metadata.packages.into_iter().find(|one| one.name == package);
+    let targets = package.context("the workspace has no package of real tests")?.targets;
+    let tests = targets
+        .into_iter()
+        .filter(|target| target.kind.iter().any(|kind| kind == "test"));
+    let tests: Vec<String> = tests.map(|target| target.name).collect();
+    if tests.is_empty() {
+        bail!("the package of real tests has none");
+    }
+    Ok(tests)
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}
+
+/// What became of each tier.
+#[derive(Default)]
+struct Report(Vec<(&'static str, Duration, Result<()>)>);
+
+impl Report {
+    async fn add(&mut self, tier: &'static str, tests: impl Future<Output = Result<()>>) {
+        let started = Instant::now();
+        let result = tests.await;
+        self.0.push((tier, started.elapsed(), result));
+    }
+
+    fn end(self) -> Result<()> {
+        let mut failed = Vec::new();
+        for (tier, took, result) in self.0 {
+            match result {
+                Ok(()) => println!("{tier}: passed, {} s", took.as_secs()),
+                Err(error) => {
+                    println!("{tier}: failed, {} s: {error:#}", took.as_secs());
+                    failed.push(tier);
+                }
+            }
+        }
+        if !failed.is_empty() {
+            bail!("{} failed", failed.join(" and "));
+        }
+        Ok(())
+    }
+}
+
+fn heading(text: &str) {
+    println!("\n=== {text}");
+}

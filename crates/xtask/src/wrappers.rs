@@ -1,0 +1,119 @@
+//! Submits AppWrappers, watches and deletes them, as a user of the cluster does.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use appwrapper_api::{API_VERSION, AppWrapper, KIND};
+use futures::stream::BoxStream;
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+/// Makes sure that a namespace is there.
+pub async fn namespace(client: &Client, name: &str) -> Result<()> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+    let params = PatchParams::apply("appwrapper-xtask").force();
+    let applied = namespaces.patch(name, &params, &Patch::Apply(object)).await;
+    applied.with_context(|| format!("making namespace {name}"))?;
+    Ok(())
+}
+
+/// An AppWrapper with one Job of one pod. The annotations are the pod's.
+pub fn with_job(name: &str, annotations: &[(&str, &str)]) -> Value {
+    json!({
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": { "name": name },
+        "spec": { "components": [{ "template": job(name, annotations) }] },
+    })
+}
+
+/// A Job of one pod. The annotations are the pod's.
+pub fn job(name: &str, annotations: &[(&str, &str)]) -> Value {
+    let annotations: Value = annotations
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), json!(value)))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": { "name": name },
+        "spec": {
+            "backoffLimit": 0,
+            "template": {
+                "metadata": { "annotations": annotations },
+                "spec": {
+                    "restartPolicy": "Never",
+                    "containers": [{
+                        "name": "work",
+                        "image": "busybox:1.37",
+                        "command": ["sleep", "1"],
+                        "resources": { "requests": { "cpu": "100m", "memory": "32Mi" } },
+                    }],
+                },
+            },
+        },
+    })
+}
+
+/// Submits an AppWrapper.
+pub async fn create(client: &Client, namespace: &str, object: &Value) -> Result<()> {
+    let resource = ApiResource::erase::<AppWrapper>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let object: DynamicObject = serde_json::from_value(object.clone())?;
+    let name = object.metadata.name.clone().unwrap_or_default();
+    let created = api.create(&PostParams::default(), &object).await;
+    created.with_context(|| format!("submitting AppWrapper {name}"))?;
+    Ok(())
+}
+
+/// Deletes all AppWrappers of a namespace and waits until they are gone, which is up to the controller.
+pub async fn delete_all(client: &Client, namespace: &str, limit: Duration) -> Result<()> {
+    let api: Api<AppWrapper> = Api::namespaced(client.clone(), namespace);
+    let until = Instant::now() + limit;
+    api.delete_collection(&DeleteParams::default(), &ListParams::default())
+        .await?;
+    loop {
+        let left = api.list_metadata(&ListParams::default()).await?.items.len();
+        if left == 0 {
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            bail!(
+                "{left} AppWrappers in namespace {namespace} are not gone {} s after their deletion",
+                limit.as_secs()
+            );
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// The AppWrappers of a namespace as they change.
+pub struct Watch(BoxStream<'static, Result<AppWrapper>>);
+
+impl Watch {
+    /// Begins to watch; what happens from now on is not missed.
+    pub async fn start(client: &Client, namespace: &str) -> Result<Self> {
+        let api: Api<AppWrapper> = Api::namespaced(client.clone(), namespace);
+        let mut events = watcher(api, watcher::Config::default()).boxed();
+        while !matches!(events.try_next().await?, Some(Event::InitDone)) {}
+        let changes = events.filter_map(|event| async {
+            match event {
+                Ok(Event::Apply(wrapper) | Event::InitApply(wrapper)) => Some(Ok(wrapper)),
+                Ok(_) => None,
+                Err(error) => Some(Err(anyhow!(error).context("watching AppWrappers"))),
+            }
+        });
+        Ok(Self(changes.boxed()))
+    }
+
+    /// The next change.
+    pub async fn next(&mut self) -> Result<AppWrapper> {
+        self.0.try_next().await?.context("the watch of AppWrappers ended")
+    }
+}
