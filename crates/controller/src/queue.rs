@@ -103,7 +103,7 @@ async fn pass(queued: Arc<AppWrapper>, work: Arc<Work>) -> Result<Action, Error>
     };
     let phase = wrapper.status.phase().map(metric_phase);
     // A panic would take the whole queue down; it is a defect, but of one AppWrapper.
-    let result = AssertUnwindSafe(driver.reconcile(wrapper, &mut memory))
+    let result = AssertUnwindSafe(driver.reconcile(Arc::clone(&wrapper), &mut memory))
         .catch_unwind()
         .await;
     let result = result.unwrap_or_else(|_| {
@@ -113,6 +113,9 @@ async fn pass(queued: Arc<AppWrapper>, work: Arc<Work>) -> Result<Action, Error>
             message: "the reconciler panicked".to_owned(),
         })
     });
+    if result.is_ok() {
+        work.teller.seen(&memory.newest(wrapper));
+    }
     work.memories.put(&key, memory);
     match result {
         Ok(requeue) => {
@@ -129,6 +132,7 @@ async fn pass(queued: Arc<AppWrapper>, work: Arc<Work>) -> Result<Action, Error>
         }
         Err(Error::Gone) => {
             work.memories.forget(&key);
+            work.teller.gone(&key);
             running.done(ReconcileResult::Success);
             Ok(Action::await_change())
         }

@@ -14,12 +14,13 @@ use anyhow::{Context, bail};
 use appwrapper_api::config::Config;
 use appwrapper_cache_management::{Registry, Selector, Settings};
 use appwrapper_coordination::{
-    BootClock, ClaimPolicy, Creation, GuardedLease, Identity, LeaseHandle, LeaseParams, LeaseTimings, ReleaseNote,
-    Supervisor, SupervisorOptions, lease_client,
+    BootClock, ClaimPolicy, Creation, EventSink, GuardedLease, Identity, LeaseEvent, LeaseHandle, LeaseParams,
+    LeaseTimings, ReleaseNote, Supervisor, SupervisorOptions, lease_client,
 };
 use appwrapper_metrics::{
     Build, Health, Metrics,
     health::NotReady,
+    labels::Renewal,
     serve::{Content, Server},
     telemetry,
 };
@@ -75,6 +76,7 @@ pub async fn run(args: Args, config: Config) -> anyhow::Result<()> {
         &metrics.process,
     )
     .context("cannot set up logs and traces")?;
+    metrics.lease.set_duration(timings.duration);
     let client = client::measured(kube_config.clone(), &metrics).context("cannot make a client")?;
     let lease_client = lease_client(kube_config, &timings).context("cannot make a client for Leases")?;
 
@@ -149,7 +151,7 @@ pub async fn run(args: Args, config: Config) -> anyhow::Result<()> {
             clock: Arc::clone(&clock),
             policy: ClaimPolicy::After(Duration::ZERO),
             seed: None,
-            events: None,
+            events: Some(lease_events(&metrics)),
             standby_poll: timings.renew_period,
         },
     )?;
@@ -193,6 +195,23 @@ async fn act(
         }
         tracing::warn!(lease = tenure.lease(), "the Lease was lost; waiting for it");
     }
+}
+
+/// What happens to the Lease, as metrics.
+fn lease_events(metrics: &Arc<Metrics>) -> EventSink {
+    let metrics = Arc::clone(metrics);
+    Arc::new(move |event| match event {
+        LeaseEvent::Renewed { took, .. } => metrics.lease.renewal(0, Renewal::Renewed, *took),
+        LeaseEvent::Failed { reason, .. } => {
+            let result = match *reason {
+                "conflict" => Renewal::Conflict,
+                "timeout" => Renewal::Timeout,
+                _ => Renewal::Error,
+            };
+            metrics.lease.renewal(0, result, Duration::ZERO);
+        }
+        _ => {}
+    })
 }
 
 /// Ready once the caches are listed. Not asked again: an API server that is away later must not restart anything.

@@ -37,6 +37,9 @@ const DRAIN: Duration = Duration::from_secs(8);
 /// How often kinds that nobody uses are looked for.
 const RETIRE: Duration = Duration::from_secs(60);
 
+/// The one shard that there is so far.
+const NUMBER: u32 = 0;
+
 /// What a shard needs from its process.
 #[derive(Clone)]
 pub struct Environment {
@@ -79,7 +82,7 @@ pub struct Shard {
 impl Shard {
     /// Makes the shard, and the task that feeds it. The task never ends by itself.
     pub fn new(environment: Environment, selector: Selector) -> (Arc<Self>, BoxFuture<'static, ()>) {
-        let (teller, publisher) = teller(Arc::clone(&environment.metrics));
+        let (teller, publisher) = teller(Arc::clone(&environment.metrics), NUMBER);
         let (nowhere, _) = mpsc::channel(1);
         let observer = Arc::new(CacheObserver(Arc::clone(&environment.metrics)));
         let registry = Registry::new(
@@ -106,6 +109,7 @@ impl Shard {
             shard.route.clone(),
             Arc::clone(&shard.memories),
             shard.registry.view(),
+            shard.teller.clone(),
         );
         let retiring = retire(shard.store.clone(), Arc::clone(&shard.registry));
         (
@@ -131,6 +135,7 @@ impl Shard {
 
     /// Works on the shard until the tenure ends or `stop` is cancelled; then lets passes under way come to their end.
     pub async fn hold(&self, tenure: &Tenure, stop: &CancellationToken) {
+        self.teller.held();
         let (sender, triggers) = mpsc::channel(TRIGGERS);
         // First the route, then everything that is known: a change in between is looked at twice, not missed.
         self.route.open(sender.clone());
@@ -150,6 +155,7 @@ impl Shard {
         // From here on others write, and what we know would mislead.
         self.memories.clear();
         self.registry.view().forget_all();
+        self.teller.given_up(!stop.is_cancelled());
     }
 
     fn work(&self, tenure: &Tenure) -> Work {

@@ -4,14 +4,14 @@
 
 use std::{
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use appwrapper_api::{AppWrapper, AppWrapperKey, ComponentRef, Phase, TypeRef, conditions::truncate};
 use appwrapper_metrics::{
     Metrics,
     cache::Write,
-    labels::{self, Cached, Forced, Operation, OperationResult, Outcome, Resource},
+    labels::{self, Cached, Forced, Operation, OperationResult, Outcome, Resource, Transition},
 };
 use appwrapper_reconciler::{
     Error,
@@ -34,6 +34,7 @@ const NOTE_LIMIT: usize = 1_000;
 #[derive(Clone)]
 pub struct Teller {
     metrics: Arc<Metrics>,
+    shard: u32,
     events: mpsc::Sender<(Event, ObjectReference)>,
 }
 
@@ -43,9 +44,9 @@ pub struct Publisher {
 }
 
 /// A teller and what publishes its events.
-pub fn teller(metrics: Arc<Metrics>) -> (Teller, Publisher) {
+pub fn teller(metrics: Arc<Metrics>, shard: u32) -> (Teller, Publisher) {
     let (events, queue) = mpsc::channel(EVENT_QUEUE);
-    (Teller { metrics, events }, Publisher { queue })
+    (Teller { metrics, shard, events }, Publisher { queue })
 }
 
 /// The metric label for the kind of a component.
@@ -174,6 +175,42 @@ impl Teller {
                     .outcome(Resource::Other, Outcome::Deferred, Duration::ZERO);
             }
         }
+    }
+
+    /// How an AppWrapper stands after a pass.
+    pub fn seen(&self, wrapper: &AppWrapper) {
+        let Some(phase) = wrapper.status.phase() else { return };
+        let changes = wrapper
+            .status
+            .conditions
+            .iter()
+            .map(|condition| condition.last_transition_time.0);
+        let created = wrapper.metadata.creation_timestamp.as_ref().map(|created| created.0);
+        let since = changes.max().or(created).map_or_else(SystemTime::now, SystemTime::from);
+        self.metrics
+            .states
+            .observe(&wrapper.key().to_string(), self.shard, metric_phase(phase), since);
+    }
+
+    /// An AppWrapper no longer exists.
+    pub fn gone(&self, key: &AppWrapperKey) {
+        let key = key.to_string();
+        self.metrics.states.forget(&key);
+        self.metrics.confirm.close(&key);
+    }
+
+    /// The shard is held from now on.
+    pub fn held(&self) {
+        self.metrics.states.own_shard(self.shard);
+        self.metrics.lease.transition(self.shard, Transition::Acquired);
+    }
+
+    /// The shard is not held any more: another replica reports its AppWrappers.
+    pub fn given_up(&self, lost: bool) {
+        self.metrics.states.forget_shard(self.shard);
+        self.metrics.confirm.retain(|_| false);
+        let transition = if lost { Transition::Lost } else { Transition::Released };
+        self.metrics.lease.transition(self.shard, transition);
     }
 
     /// A create is about to be sent: from its answer on, the watch has to deliver the object.

@@ -19,7 +19,7 @@ use kube::{
 };
 use tokio::sync::mpsc;
 
-use crate::{cluster::light, memories::Memories};
+use crate::{cluster::light, memories::Memories, teller::Teller};
 
 /// AppWrappers to a page of the first list. Templates make them large.
 const PAGE: u32 = 100;
@@ -65,6 +65,7 @@ pub async fn watch(
     route: Route,
     memories: Arc<Memories>,
     view: View,
+    teller: Teller,
 ) {
     let mut writer = writer;
     loop {
@@ -80,7 +81,7 @@ pub async fn watch(
             match event {
                 Ok(event) => {
                     writer.apply_watcher_event(&event);
-                    note(event, &route, &memories, &view).await;
+                    note(event, &route, &memories, &view, &teller).await;
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the watch of AppWrappers failed and is tried again");
@@ -108,7 +109,7 @@ fn is_expired(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410)
 }
 
-async fn note(event: Event<AppWrapper>, route: &Route, memories: &Memories, view: &View) {
+async fn note(event: Event<AppWrapper>, route: &Route, memories: &Memories, view: &View, teller: &Teller) {
     match event {
         Event::Apply(wrapper) | Event::InitApply(wrapper) => {
             let key = wrapper.key();
@@ -121,6 +122,7 @@ async fn note(event: Event<AppWrapper>, route: &Route, memories: &Memories, view
             let key = wrapper.key();
             memories.forget(&key);
             view.forget(&key);
+            teller.gone(&key);
         }
         Event::Init | Event::InitDone => {}
     }

@@ -3,6 +3,8 @@
 //! Cases R04 and R05: whatever the point of death, in the end there are exactly the components that are wanted, all of
 //! them controlled by the AppWrapper, none made twice, under the names that the status records.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
+
 mod common;
 
 use std::{

@@ -1,5 +1,7 @@
 //! Deleting: what has to be gone before the quota is given back, and what a delete carries.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
+
 mod common;
 
 use std::time::Duration;

@@ -3,6 +3,8 @@
 //! Everything is the real controller but for the API server and the clock. The watch of the component's kind is held back,
 //! so the cache never sees what was created: the 98 ms of the bug report, made as long as wanted.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
+
 mod common;
 
 use std::time::Duration;

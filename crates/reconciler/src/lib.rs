@@ -5,6 +5,7 @@
 //! known of components, and how well, is in [`evidence`]: there the rule lives that a cached read alone never fails a
 //! workload. Each phase has a file under [`mod@phase`].
 
+mod adopt;
 pub mod cluster;
 pub mod decide;
 pub mod decision;

@@ -244,7 +244,11 @@ mod tests {
         assert_eq!(confirmations.not_before(&[(0, 0)], at(0)), None);
         confirmations.found_present(vec![(0, 0)], at(0));
         assert_eq!(confirmations.not_before(&[(0, 0)], at(1)), Some(at(10)));
-        assert_eq!(confirmations.not_before(&[(0, 7)], at(1)), None, "news of the component");
+        assert_eq!(
+            confirmations.not_before(&[(0, 7)], at(1)),
+            None,
+            "news of the component"
+        );
         assert_eq!(confirmations.not_before(&[(1, 0)], at(1)), None, "another component");
         assert_eq!(confirmations.not_before(&[(0, 0)], at(10)), None);
     }

@@ -1,7 +1,14 @@
 //! One shard of the real controller on the fake API server, under paused time.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::needless_pass_by_value,
+    missing_docs,
+    reason = "tests"
+)]
 
 use std::{sync::Arc, time::Duration};
 

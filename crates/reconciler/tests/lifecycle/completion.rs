@@ -25,8 +25,14 @@ fn a_complete_job_is_a_success_and_gives_the_quota_back() {
     let text = "2 pods succeeded and no running, pending, or failed pods";
     assert_eq!(sim.condition(QUOTA), format!("False Succeeded: {text}"));
     assert_eq!(sim.since(QUOTA), 7);
-    assert_eq!(sim.condition(ConditionType::ResourcesDeployed), format!("True Succeeded: {text}"));
-    assert!(sim.condition(ConditionType::PodsReady).starts_with("True"), "stays as it was");
+    assert_eq!(
+        sim.condition(ConditionType::ResourcesDeployed),
+        format!("True Succeeded: {text}")
+    );
+    assert!(
+        sim.condition(ConditionType::PodsReady).starts_with("True"),
+        "stays as it was"
+    );
     assert_eq!(sim.objects(), ["train"]);
     assert!(sim.events().is_empty());
 }
@@ -49,18 +55,23 @@ fn pods_that_were_collected_after_the_job_counted_them_are_not_lost() {
     sim.spawn("train", 2, PodPhase::Running);
     sim.settle();
     sim.pod_phase("train-0", PodPhase::Succeeded);
-    sim.state().edit_object("train", |object| object.facts.succeeded_pods = Some(1));
+    sim.state()
+        .edit_object("train", |object| object.facts.succeeded_pods = Some(1));
     sim.settle();
     sim.state().remove_pod("train-0");
     sim.settle();
     assert_eq!(sim.phase(), Phase::Running);
     sim.state().remove_pod("train-1");
-    sim.state().edit_object("train", |object| object.facts.succeeded_pods = Some(2));
+    sim.state()
+        .edit_object("train", |object| object.facts.succeeded_pods = Some(2));
     sim.state().end("train", Completion::Complete);
     sim.settle();
     assert_eq!(sim.phase(), Phase::Succeeded);
     assert_eq!(sim.status().resetting_count, 0);
-    assert_eq!(sim.condition(QUOTA), "False Succeeded: 2 pods succeeded and no running, pending, or failed pods");
+    assert_eq!(
+        sim.condition(QUOTA),
+        "False Succeeded: 2 pods succeeded and no running, pending, or failed pods"
+    );
 }
 
 #[rstest]
@@ -105,7 +116,11 @@ fn one_component_that_ended_well_is_written_down_while_others_run() {
     sim.state().remove("first");
     sim.restart();
     sim.later(30);
-    assert_eq!(sim.phase(), Phase::Running, "its removal is no failure, also for another process");
+    assert_eq!(
+        sim.phase(),
+        Phase::Running,
+        "its removal is no failure, also for another process"
+    );
     assert_eq!(sim.reads(), [""; 0]);
     sim.state().end("second", Completion::Complete);
     sim.settle();
@@ -156,7 +171,10 @@ fn other_kinds_end_with_their_pods(#[case] template: Value, #[case] name: &str) 
     sim.pod_phase(name, PodPhase::Succeeded);
     sim.settle();
     assert_eq!(sim.phase(), Phase::Succeeded);
-    assert_eq!(sim.condition(QUOTA), "False Succeeded: 1 pods succeeded and no running, pending, or failed pods");
+    assert_eq!(
+        sim.condition(QUOTA),
+        "False Succeeded: 1 pods succeeded and no running, pending, or failed pods"
+    );
 }
 
 #[rstest]
@@ -179,5 +197,9 @@ fn a_cache_behind_our_own_create_does_not_finish_a_workload() {
     sim.state().suspend(false);
     sim.settle();
     sim.later(3);
-    assert_eq!(sim.phase(), Phase::Running, "the Job that the cache remembers as complete was another one");
+    assert_eq!(
+        sim.phase(),
+        Phase::Running,
+        "the Job that the cache remembers as complete was another one"
+    );
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use appwrapper_api::{
-    AppWrapperStatus, Annotations, Completion, ComponentFacts, ConditionStatus, ConditionType, Phase, Uid, conditions,
+    Annotations, AppWrapperStatus, Completion, ComponentFacts, ConditionStatus, ConditionType, Phase, Uid, conditions,
     config::AppWrapperConfig,
 };
 use appwrapper_reconciler::{
@@ -26,17 +26,40 @@ const TYPES: [ConditionType; 5] = [
     ConditionType::DeletingResources,
 ];
 const STATUSES: [ConditionStatus; 3] = [ConditionStatus::True, ConditionStatus::False, ConditionStatus::Unknown];
-const REASONS: [&str; 6] =
-    ["Resuming", "DeletionPaused", "FoundFailedPods", "InsufficientPodsReady", "ComponentSucceeded", "Whatever"];
+const REASONS: [&str; 6] = [
+    "Resuming",
+    "DeletionPaused",
+    "FoundFailedPods",
+    "InsufficientPodsReady",
+    "ComponentSucceeded",
+    "Whatever",
+];
 
 fn forged() -> impl Strategy<Value = AppWrapperStatus> {
     let condition = (0..5usize, 0..3usize, 0..6usize, any::<i32>());
     let phase = prop::sample::select(vec![
-        "", "Suspended", "Resuming", "Running", "Resetting", "Suspending", "Succeeded", "Failed", "Terminating", "Bogus",
+        "",
+        "Suspended",
+        "Resuming",
+        "Running",
+        "Resetting",
+        "Suspending",
+        "Succeeded",
+        "Failed",
+        "Terminating",
+        "Bogus",
     ]);
-    let component = (prop::sample::select(vec!["", "train", "other"]), prop::option::of((0..3usize, 0..6usize)));
-    (phase, any::<i32>(), prop::collection::vec(condition, 0..6), prop::collection::vec(component, 0..4)).prop_map(
-        |(phase, count, all, components)| {
+    let component = (
+        prop::sample::select(vec!["", "train", "other"]),
+        prop::option::of((0..3usize, 0..6usize)),
+    );
+    (
+        phase,
+        any::<i32>(),
+        prop::collection::vec(condition, 0..6),
+        prop::collection::vec(component, 0..4),
+    )
+        .prop_map(|(phase, count, all, components)| {
             let mut status = AppWrapperStatus {
                 phase: phase.to_owned(),
                 resetting_count: count,
@@ -44,7 +67,14 @@ fn forged() -> impl Strategy<Value = AppWrapperStatus> {
             };
             for (type_, value, reason, at) in all {
                 let at = Timestamp::from_second(i64::from(at)).unwrap();
-                conditions::set(&mut status.conditions, TYPES[type_], STATUSES[value], REASONS[reason], "", at);
+                conditions::set(
+                    &mut status.conditions,
+                    TYPES[type_],
+                    STATUSES[value],
+                    REASONS[reason],
+                    "",
+                    at,
+                );
             }
             for (name, condition) in components {
                 let mut component = appwrapper_api::ComponentStatus {
@@ -54,13 +84,19 @@ fn forged() -> impl Strategy<Value = AppWrapperStatus> {
                 if let Some((value, reason)) = condition {
                     let at = crate::world::start();
                     let type_ = ConditionType::ResourcesDeployed;
-                    conditions::set(&mut component.conditions, type_, STATUSES[value], REASONS[reason], "", at);
+                    conditions::set(
+                        &mut component.conditions,
+                        type_,
+                        STATUSES[value],
+                        REASONS[reason],
+                        "",
+                        at,
+                    );
                 }
                 status.component_status.push(component);
             }
             status
-        },
-    )
+        })
 }
 
 fn read(kind: u8) -> CachedRead {
@@ -79,7 +115,10 @@ fn read(kind: u8) -> CachedRead {
         0 => facts(Completion::Active, false),
         1 => facts(Completion::Failed, true),
         2 => facts(Completion::Complete, false),
-        3 => CachedRead::Absent { changed: u64::MAX, last: None },
+        3 => CachedRead::Absent {
+            changed: u64::MAX,
+            last: None,
+        },
         4 => CachedRead::NotSynced(NotSynced::BehindOwnWrite { since: Timestamp::MAX }),
         _ => CachedRead::NotSynced(NotSynced::Kind),
     }

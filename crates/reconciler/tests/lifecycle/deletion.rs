@@ -20,9 +20,14 @@ fn suspending(templates: impl IntoIterator<Item = serde_json::Value>) -> Sim {
 #[test]
 fn components_are_deleted_in_order_and_one_refusal_does_not_stop_the_others() {
     let mut sim = suspending([service("b"), job("a"), service("c")]);
-    sim.state().faults.add("delete Job a", Fault::Refuse("forbidden"), false);
+    sim.state()
+        .faults
+        .add("delete Job a", Fault::Refuse("forbidden"), false);
     assert_eq!(sim.settle(), after(5));
-    assert_eq!(sim.writes()[1..4], ["delete Service b", "delete Job a", "delete Service c"]);
+    assert_eq!(
+        sim.writes()[1..4],
+        ["delete Service b", "delete Job a", "delete Service c"]
+    );
     assert_eq!(sim.objects(), ["a"]);
     assert_eq!(sim.component(1), "True ComponentCreatedSuccessfully");
     sim.later(5);
@@ -32,7 +37,8 @@ fn components_are_deleted_in_order_and_one_refusal_does_not_stop_the_others() {
 #[test]
 fn what_is_being_deleted_is_not_deleted_again() {
     let mut sim = suspending([job("train")]);
-    sim.state().edit_object("train", |object| object.facts.finalizers = vec!["hold".into()]);
+    sim.state()
+        .edit_object("train", |object| object.facts.finalizers = vec!["hold".into()]);
     for _ in 0..10 {
         assert_eq!(sim.later(5), after(5));
     }

@@ -36,15 +36,23 @@ fn pods_are_deleted_by_force_once_the_grace_is_over() {
 #[test]
 fn a_pod_that_a_finalizer_holds_is_named_once_and_tried_at_most_every_five_seconds() {
     let mut sim = stuck();
-    sim.state().edit_pod("train-0", |pod| pod.finalizers = vec!["example.com/hold".into()]);
+    sim.state()
+        .edit_pod("train-0", |pod| pod.finalizers = vec!["example.com/hold".into()]);
     for _ in 0..60 {
         sim.later(1);
     }
     let deletes = sim.count("delete pod");
     assert!((8..=11).contains(&deletes), "{deletes}");
-    let notes: Vec<_> = sim.notes().into_iter().filter(|note| note.starts_with("DeletionForced")).collect();
+    let notes: Vec<_> = sim
+        .notes()
+        .into_iter()
+        .filter(|note| note.starts_with("DeletionForced"))
+        .collect();
     assert_eq!(notes.len(), 1, "{notes:?}");
-    assert!(notes[0].contains("pod train-0") && notes[0].contains("example.com/hold"), "{notes:?}");
+    assert!(
+        notes[0].contains("pod train-0") && notes[0].contains("example.com/hold"),
+        "{notes:?}"
+    );
     assert!(sim.condition(ConditionType::QuotaReserved).starts_with("True"));
     assert_eq!(sim.phase(), Phase::Suspending);
     sim.state().edit_pod("train-0", |pod| pod.finalizers.clear());
@@ -57,14 +65,19 @@ fn a_pod_that_a_finalizer_holds_is_named_once_and_tried_at_most_every_five_secon
 fn that_deletion_is_forced_is_told_once_a_pass() {
     let mut sim = stuck();
     sim.later(10);
-    let forced = sim.told().iter().filter(|told| matches!(told, Observation::Forced)).count();
+    let forced = sim
+        .told()
+        .iter()
+        .filter(|told| matches!(told, Observation::Forced))
+        .count();
     assert_eq!(forced, 1);
 }
 
 #[test]
 fn a_component_is_deleted_with_no_grace_and_named_while_its_finalizer_holds_it() {
     let mut sim = Sim::with(GRACE, [service("svc"), job("train")]).run();
-    sim.state().edit_object("svc", |object| object.facts.finalizers = vec!["example.com/lb".into()]);
+    sim.state()
+        .edit_object("svc", |object| object.facts.finalizers = vec!["example.com/lb".into()]);
     sim.state().suspend(true);
     sim.settle();
     assert_eq!(sim.count("delete Service svc at once"), 0);
@@ -74,7 +87,12 @@ fn a_component_is_deleted_with_no_grace_and_named_while_its_finalizer_holds_it()
     let forced = sim.count("delete Service svc at once");
     assert!((4..=5).contains(&forced), "{forced}");
     let notes = sim.notes();
-    assert!(notes.iter().any(|note| note.contains("component svc") && note.contains("example.com/lb")), "{notes:?}");
+    assert!(
+        notes
+            .iter()
+            .any(|note| note.contains("component svc") && note.contains("example.com/lb")),
+        "{notes:?}"
+    );
     assert_eq!(sim.phase(), Phase::Suspending);
     sim.state().release("svc");
     sim.settle();
@@ -90,14 +108,19 @@ fn a_strangers_pod_with_the_label_is_never_deleted_by_force() {
         ("broken", Lineage::Broken, false),
         ("broken-leaving", Lineage::Broken, true),
     ] {
-        sim.state().add_pod(name, Uid::new(name), &Uid::new("x"), &Uid::new("y"));
+        sim.state()
+            .add_pod(name, Uid::new(name), &Uid::new("x"), &Uid::new("y"));
         sim.state().edit_pod(name, |pod| {
             pod.lineage = lineage;
             pod.terminating = terminating;
         });
     }
     sim.later(10);
-    let deleted: Vec<_> = sim.writes().into_iter().filter(|call| call.starts_with("delete pod")).collect();
+    let deleted: Vec<_> = sim
+        .writes()
+        .into_iter()
+        .filter(|call| call.starts_with("delete pod"))
+        .collect();
     assert_eq!(deleted, ["delete pod broken-leaving", "delete pod train-0"]);
 }
 
@@ -115,7 +138,11 @@ fn the_deadline_survives_a_restart() {
 
 #[test]
 fn the_deadline_of_a_deletion_is_its_own() {
-    let annotations = [("forcefulDeletionGracePeriodDuration", "10s"), ("failureGracePeriodDuration", "0s"), ("retryPausePeriodDuration", "0s")];
+    let annotations = [
+        ("forcefulDeletionGracePeriodDuration", "10s"),
+        ("failureGracePeriodDuration", "0s"),
+        ("retryPausePeriodDuration", "0s"),
+    ];
     let mut sim = Sim::with(&annotations, [job("train")]).run();
     sim.spawn("train", 1, PodPhase::Failed);
     sim.settle();

@@ -16,7 +16,8 @@ fn a_conflict_ends_the_pass_quietly_and_tells_nothing_of_what_was_not_written() 
     sim.state().end("train", Completion::Failed);
     sim.state().flow();
     sim.state().wrappers.held = true;
-    sim.state().edit_wrapper(|wrapper| wrapper.metadata.generation = Some(2));
+    sim.state()
+        .edit_wrapper(|wrapper| wrapper.metadata.generation = Some(2));
     assert_eq!(sim.pass(), Pass::Error(Error::Conflict));
     let told = sim.told();
     assert!(told.iter().any(|told| matches!(told, Observation::Conflict)));
@@ -86,11 +87,21 @@ fn a_crash_after_every_single_write_makes_three_components_exactly_once() {
             sim.later(1);
             sim.later(1);
             assert_eq!(sim.phase(), Phase::Running, "crash after write {crash}");
-            let uids: Vec<_> = sim.state().objects.values().map(|object| object.facts.uid.clone()).collect();
+            let uids: Vec<_> = sim
+                .state()
+                .objects
+                .values()
+                .map(|object| object.facts.uid.clone())
+                .collect();
             assert_eq!(uids.len(), 3);
             assert_eq!(sim.count("delete"), 0);
             sim.later(20);
-            let later: Vec<_> = sim.state().objects.values().map(|object| object.facts.uid.clone()).collect();
+            let later: Vec<_> = sim
+                .state()
+                .objects
+                .values()
+                .map(|object| object.facts.uid.clone())
+                .collect();
             assert_eq!(uids, later);
         }
     }
@@ -142,7 +153,10 @@ fn a_change_of_counts_alone_waits_a_moment_for_something_that_matters() {
     assert_eq!(sim.pass(), after(2));
     sim.later(2);
     assert_eq!(sim.writes(), ["status Running"], "but not for ever");
-    assert_eq!(sim.condition(ConditionType::PodsReady), "True SufficientPodsReady: 1 pods running; 4 pods succeeded");
+    assert_eq!(
+        sim.condition(ConditionType::PodsReady),
+        "True SufficientPodsReady: 1 pods running; 4 pods succeeded"
+    );
     assert_eq!(sim.later(60), after(60));
     assert_eq!(sim.writes().len(), 1);
 }

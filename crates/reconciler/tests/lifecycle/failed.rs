@@ -33,9 +33,16 @@ fn resources_are_deleted_then_the_quota_is_given_back_and_that_is_the_end() {
     sim.state().collect();
     assert_eq!(sim.settle(), ON_CHANGE);
     assert_eq!(sim.condition(QUOTA), "False Failed: No resources deployed");
-    assert_eq!(sim.condition(DEPLOYED), "False Failed: Resources deleted for failed AppWrapper");
+    assert_eq!(
+        sim.condition(DEPLOYED),
+        "False Failed: Resources deleted for failed AppWrapper"
+    );
     assert_eq!(sim.condition(DELETING), "False DeletionComplete: ");
-    assert!(sim.condition(ConditionType::Unhealthy).starts_with("True FoundFailedPods"), "the reason stays readable");
+    assert!(
+        sim.condition(ConditionType::Unhealthy)
+            .starts_with("True FoundFailedPods"),
+        "the reason stays readable"
+    );
     sim.forget_calls();
     for suspend in [true, false] {
         sim.state().suspend(suspend);
@@ -66,7 +73,10 @@ fn a_deletion_delay_keeps_everything_and_is_waited_once() {
     assert_eq!(sim.since(DELETING), 100, "so that the forceful grace can end");
     sim.state().collect();
     sim.settle();
-    assert_eq!(sim.condition(DEPLOYED), "False Failed: Resources deleted for failed AppWrapper");
+    assert_eq!(
+        sim.condition(DEPLOYED),
+        "False Failed: Resources deleted for failed AppWrapper"
+    );
 }
 
 #[test]
@@ -78,7 +88,10 @@ fn suspension_ends_the_delay() {
     sim.state().collect();
     sim.settle();
     assert_eq!(sim.phase(), Phase::Failed);
-    assert_eq!(sim.condition(DEPLOYED), "False Failed: Kueue forced resource deletion by suspending AppWrapper");
+    assert_eq!(
+        sim.condition(DEPLOYED),
+        "False Failed: Kueue forced resource deletion by suspending AppWrapper"
+    );
     assert!(sim.condition(QUOTA).starts_with("False Failed"));
 }
 

@@ -74,7 +74,7 @@ pub fn widget(name: &str) -> Value {
     })
 }
 
-pub fn component(template: Value) -> Value {
+pub fn component(template: &Value) -> Value {
     match template["kind"].as_str() {
         Some("Widget") => {
             json!({"template": template, "podSets": [{"path": "template.spec.list[0].tpl", "replicas": 1}]})
@@ -85,7 +85,7 @@ pub fn component(template: Value) -> Value {
 
 /// An AppWrapper with these templates, as the API server would have stored it.
 pub fn wrapper(templates: impl IntoIterator<Item = Value>) -> AppWrapper {
-    let components: Vec<Value> = templates.into_iter().map(component).collect();
+    let components: Vec<Value> = templates.into_iter().map(|template| component(&template)).collect();
     serde_json::from_value(json!({
         "metadata": {"namespace": NAMESPACE, "name": NAME, "uid": "uid-aw", "resourceVersion": "1"},
         "spec": {"components": components},

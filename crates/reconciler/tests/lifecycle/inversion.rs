@@ -7,8 +7,9 @@ use proptest::{
 };
 
 use crate::{
+    course::Course,
     fixtures::*,
-    interleavings::{Course, run},
+    interleavings::run,
     sim::{Pass, Sim, secs},
     world::{Deed, Fault, State},
 };
@@ -25,7 +26,9 @@ fn is_found(part: &str, prepare: fn(&mut State)) -> bool {
 
 #[test]
 fn an_uncached_reader_that_uses_the_cache_fails_workloads_whose_components_exist() {
-    assert!(is_found("every component exists", |state| state.lies.reads_from_cache = true));
+    assert!(is_found("every component exists", |state| state
+        .lies
+        .reads_from_cache = true));
 }
 
 #[test]
@@ -35,7 +38,10 @@ fn writes_without_a_precondition_leave_finished_phases() {
 
 #[test]
 fn an_uncached_pod_list_from_the_cache_gives_the_quota_back_too_early() {
-    assert!(is_found("the quota was given back", |state| state.lies.pods_from_cache = true));
+    assert!(is_found("the quota was given back", |state| state
+        .lies
+        .pods_from_cache =
+        true));
 }
 
 #[test]
@@ -50,7 +56,10 @@ fn a_server_that_hides_the_deletion_timestamp_has_components_created_afterwards(
 
 #[test]
 fn a_world_in_which_nothing_is_ever_missing_keeps_the_appwrapper_running() {
-    assert!(is_found("a component was deleted and", |state| state.lies.denies_absence = true));
+    assert!(is_found("a component was deleted and", |state| state
+        .lies
+        .denies_absence =
+        true));
 }
 
 /// The seed, inverted: what the first test of `seed` shows is red without the confirmation.

@@ -8,10 +8,12 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
     reason = "a test that cannot go on has failed"
 )]
 
 mod completion;
+mod course;
 mod decision;
 mod deletion;
 mod deletion_forced;
@@ -29,9 +31,11 @@ mod resetting;
 mod restart;
 mod resuming;
 mod resuming_conflicts;
+mod resuming_refused;
 mod running;
 mod running_components;
 mod seed;
+mod seed_doubts;
 mod sim;
 mod succeeded;
 mod suspended;

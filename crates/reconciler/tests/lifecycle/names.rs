@@ -42,7 +42,7 @@ fn a_crash_between_create_and_status_leaves_one_object() {
     sim.state().faults.add("create Job train-", Fault::Crash, false);
     assert_eq!(sim.pass(), Pass::Crashed);
     let recorded = sim.status().component_status[0].name.clone();
-    assert_eq!(sim.objects(), [recorded.clone()]);
+    assert_eq!(sim.objects(), std::slice::from_ref(&recorded));
     sim.restart();
     sim.settle();
     assert_eq!(sim.phase(), Phase::Running);

@@ -13,7 +13,8 @@ fn beside(lineage: Lineage, phase: PodPhase) -> Sim {
     let mut sim = Sim::new([job("train")]).run();
     sim.spawn("train", 1, PodPhase::Running);
     sim.settle();
-    sim.state().add_pod("stranger", Uid::new("uid-stranger"), &Uid::new("x"), &Uid::new("x"));
+    sim.state()
+        .add_pod("stranger", Uid::new("uid-stranger"), &Uid::new("x"), &Uid::new("x"));
     sim.state().edit_pod("stranger", |pod| {
         pod.lineage = lineage;
         pod.phase = phase;
@@ -35,11 +36,19 @@ fn of(component: &str, owner: &str) -> Lineage {
 #[case::owner_gone(Lineage::Broken)]
 #[case::an_earlier_attempt(of("uid-of-an-earlier-job", "uid-aw"))]
 fn a_pod_that_is_not_of_a_component_counts_for_nothing(#[case] lineage: Lineage) {
-    for phase in [PodPhase::Failed, PodPhase::Succeeded, PodPhase::Running, PodPhase::Pending] {
+    for phase in [
+        PodPhase::Failed,
+        PodPhase::Succeeded,
+        PodPhase::Running,
+        PodPhase::Pending,
+    ] {
         let mut sim = beside(lineage.clone(), phase);
         assert_eq!(sim.settle(), after(60), "{phase:?}");
         assert_eq!(sim.phase(), Phase::Running);
-        assert_eq!(sim.condition(ConditionType::PodsReady), "True SufficientPodsReady: 1 pods running; 0 pods succeeded");
+        assert_eq!(
+            sim.condition(ConditionType::PodsReady),
+            "True SufficientPodsReady: 1 pods running; 0 pods succeeded"
+        );
         assert!(sim.condition(ConditionType::Unhealthy).starts_with("False"));
     }
 }
@@ -71,7 +80,10 @@ fn a_pod_counts_by_its_phase(#[case] edit: Edit, #[case] text: &str) {
     sim.settle();
     sim.state().edit_pod("train-1", edit);
     sim.settle();
-    assert_eq!(sim.condition(ConditionType::PodsReady), format!("False InsufficientPodsReady: {text}"));
+    assert_eq!(
+        sim.condition(ConditionType::PodsReady),
+        format!("False InsufficientPodsReady: {text}")
+    );
 }
 
 #[test]

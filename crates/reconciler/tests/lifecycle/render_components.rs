@@ -60,7 +60,11 @@ fn namespace_label_slot_and_owner_are_added() {
 #[test]
 fn the_slot_is_the_appwrappers() {
     let mut wrapper = wrapper([job("train")]);
-    wrapper.metadata.labels.get_or_insert_default().insert(SLOT_LABEL.into(), "2a".into());
+    wrapper
+        .metadata
+        .labels
+        .get_or_insert_default()
+        .insert(SLOT_LABEL.into(), "2a".into());
     let object = rendered(&wrapper, 0, &policy(&AppWrapperConfig::default())).unwrap();
     assert_eq!(object["metadata"]["labels"][SLOT_LABEL], "2a");
     assert_eq!(object["spec"]["template"]["metadata"]["labels"][SLOT_LABEL], "2a");
@@ -73,7 +77,10 @@ fn the_templates_own_metadata_survives() {
     })))
     .unwrap();
     assert_eq!(object["metadata"]["labels"]["app"], "x");
-    assert_eq!(object["metadata"]["labels"][APPWRAPPER_LABEL], "mine", "an existing value is kept");
+    assert_eq!(
+        object["metadata"]["labels"][APPWRAPPER_LABEL], "mine",
+        "an existing value is kept"
+    );
     assert_eq!(object["metadata"]["annotations"], json!({"note": "y"}));
 }
 
@@ -118,7 +125,10 @@ fn another_namespace_is_refused_by_name() {
 fn other_owners_stay_and_an_old_reference_to_us_is_replaced() {
     let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "c"});
     let old = json!({"apiVersion": "workload.codeflare.dev/v1", "kind": "AppWrapper", "name": "aw", "uid": "old", "controller": true});
-    let object = plain(with_metadata(json!({"name": "svc", "ownerReferences": [other.clone(), old]}))).unwrap();
+    let object = plain(with_metadata(
+        json!({"name": "svc", "ownerReferences": [other.clone(), old]}),
+    ))
+    .unwrap();
     let owners = object["metadata"]["ownerReferences"].as_array().unwrap();
     assert_eq!(owners.len(), 2);
     assert_eq!(owners[0], other);
@@ -127,7 +137,8 @@ fn other_owners_stay_and_an_old_reference_to_us_is_replaced() {
 
 #[test]
 fn another_controller_is_refused_by_name_and_fails_the_appwrapper() {
-    let controller = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "w", "controller": true});
+    let controller =
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "w", "controller": true});
     let template = with_metadata(json!({"name": "svc", "ownerReferences": [controller]}));
     let error = plain(template.clone()).unwrap_err();
     assert!(error.contains("Deployment web"), "{error}");

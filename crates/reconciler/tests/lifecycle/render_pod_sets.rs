@@ -50,8 +50,14 @@ fn everything_of_kueue_arrives() {
     assert_eq!(pod["metadata"]["labels"]["l"], "2");
     assert_eq!(pod["metadata"]["labels"][APPWRAPPER_LABEL], "aw");
     assert_eq!(pod["spec"]["nodeSelector"], json!({"n": "3"}));
-    assert_eq!(pod["spec"]["tolerations"], json!([{"key": "t", "operator": "Exists", "effect": "NoSchedule"}]));
-    assert_eq!(pod["spec"]["schedulingGates"], json!([{"name": "kueue.x-k8s.io/topology"}]));
+    assert_eq!(
+        pod["spec"]["tolerations"],
+        json!([{"key": "t", "operator": "Exists", "effect": "NoSchedule"}])
+    );
+    assert_eq!(
+        pod["spec"]["schedulingGates"],
+        json!([{"name": "kueue.x-k8s.io/topology"}])
+    );
     assert!(pod["spec"].get("affinity").is_none());
 }
 
@@ -74,7 +80,10 @@ fn what_the_template_has_survives() {
     assert_eq!(pod["metadata"]["labels"]["own"], "l");
     assert_eq!(pod["spec"]["nodeSelector"], json!({"own": "x", "n": "3"}));
     assert_eq!(pod["spec"]["tolerations"][0], json!({"key": "own"}));
-    assert_eq!(pod["spec"]["schedulingGates"], json!([{"name": "own"}, {"name": "kueue.x-k8s.io/topology"}]));
+    assert_eq!(
+        pod["spec"]["schedulingGates"],
+        json!([{"name": "own"}, {"name": "kueue.x-k8s.io/topology"}])
+    );
 }
 
 #[test]
@@ -87,11 +96,11 @@ fn tolerations_are_appended_as_they_are_and_gates_only_once() {
 }
 
 #[rstest]
-#[case::labels("labels", json!({"metadata": {"labels": {"l": "other"}}}), json!({"labels": {"l": "2"}}), "conflict updating labels: conflict for key=l, value1=other, value2=2")]
-#[case::annotations("annotations", json!({"metadata": {"annotations": {"a": "other"}}}), json!({"annotations": {"a": "1"}}), "conflict updating annotations: conflict for key=a, value1=other, value2=1")]
-#[case::node_selector("nodeSelector", json!({"spec": {"nodeSelector": {"n": "other"}}}), json!({"nodeSelector": {"n": "3"}}), "conflict updating nodeSelector: conflict for key=n, value1=other, value2=3")]
-#[case::our_label("labels", json!({"metadata": {"labels": {APPWRAPPER_LABEL: "other"}}}), json!({}), "conflict updating labels: conflict for key=workload.codeflare.dev/appwrapper, value1=other, value2=aw")]
-fn a_conflict_is_fatal_and_names_key_and_values(#[case] _what: &str, #[case] own: Value, #[case] info: Value, #[case] text: &str) {
+#[case::labels(json!({"metadata": {"labels": {"l": "other"}}}), json!({"labels": {"l": "2"}}), "conflict updating labels: conflict for key=l, value1=other, value2=2")]
+#[case::annotations(json!({"metadata": {"annotations": {"a": "other"}}}), json!({"annotations": {"a": "1"}}), "conflict updating annotations: conflict for key=a, value1=other, value2=1")]
+#[case::node_selector(json!({"spec": {"nodeSelector": {"n": "other"}}}), json!({"nodeSelector": {"n": "3"}}), "conflict updating nodeSelector: conflict for key=n, value1=other, value2=3")]
+#[case::our_label(json!({"metadata": {"labels": {APPWRAPPER_LABEL: "other"}}}), json!({}), "conflict updating labels: conflict for key=workload.codeflare.dev/appwrapper, value1=other, value2=aw")]
+fn a_conflict_is_fatal_and_names_key_and_values(#[case] own: Value, #[case] info: Value, #[case] text: &str) {
     let mut template = with_spec(own.get("spec").cloned().unwrap_or_else(|| json!({})));
     if let Some(metadata) = own.get("metadata") {
         template["metadata"] = metadata.clone();
@@ -106,7 +115,10 @@ fn a_conflict_is_fatal_and_names_key_and_values(#[case] _what: &str, #[case] own
     assert_eq!(sim.phase(), Phase::Failed);
     let condition = sim.condition(appwrapper_api::ConditionType::Unhealthy);
     // A label that names another AppWrapper is refused before by the rules of a component, in their own words.
-    assert!(condition.contains(text) || condition.contains(APPWRAPPER_LABEL), "{condition}");
+    assert!(
+        condition.contains(text) || condition.contains(APPWRAPPER_LABEL),
+        "{condition}"
+    );
     assert_eq!(sim.status().resetting_count, 0);
 }
 
@@ -133,7 +145,8 @@ fn a_map_that_is_none_is_replaced(#[case] odd: Value) {
 
 #[test]
 fn explicit_nulls_are_as_if_absent() {
-    let mut template = with_spec(json!({"tolerations": null, "schedulingGates": null, "nodeSelector": null, "affinity": null}));
+    let mut template =
+        with_spec(json!({"tolerations": null, "schedulingGates": null, "nodeSelector": null, "affinity": null}));
     template["metadata"] = Value::Null;
     let pod = injected(template, full()).unwrap();
     assert_eq!(pod["spec"]["tolerations"].as_array().unwrap().len(), 1);
@@ -147,11 +160,19 @@ fn the_scheduler_is_injected_unless_the_template_names_one() {
         scheduler_name: "sakkara".into(),
         ..AppWrapperConfig::default()
     };
-    for (own, expected) in [(json!({}), "sakkara"), (json!({"schedulerName": ""}), "sakkara"), (json!({"schedulerName": "own"}), "own")] {
+    for (own, expected) in [
+        (json!({}), "sakkara"),
+        (json!({"schedulerName": ""}), "sakkara"),
+        (json!({"schedulerName": "own"}), "own"),
+    ] {
         let pod = configured(&config, with_spec(own), json!({})).unwrap();
         assert_eq!(pod["spec"]["schedulerName"], expected);
     }
-    assert!(injected(pod_template(), json!({})).unwrap()["spec"].get("schedulerName").is_none());
+    assert!(
+        injected(pod_template(), json!({})).unwrap()["spec"]
+            .get("schedulerName")
+            .is_none()
+    );
 }
 
 #[test]
@@ -163,7 +184,8 @@ fn each_pod_set_gets_its_own_placement() {
         })
     };
     let mut wrapper = wrapper([jobset("a"), service("b"), widget("c")]);
-    wrapper.spec.components[2].pod_sets = serde_json::from_value(json!([{"path": "template.spec.list[1].tpl"}])).unwrap();
+    wrapper.spec.components[2].pod_sets =
+        serde_json::from_value(json!([{"path": "template.spec.list[1].tpl"}])).unwrap();
     inform(&mut wrapper, 0, json!([place("a0"), place("a1"), place("surplus")]));
     inform(&mut wrapper, 2, json!([place("c0")]));
     let policy = policy(&AppWrapperConfig::default());
@@ -178,8 +200,15 @@ fn each_pod_set_gets_its_own_placement() {
     assert!(!set.to_string().contains("surplus"));
     assert!(!rendered(&wrapper, 1, &policy).unwrap().to_string().contains("pool"));
     let widget = rendered(&wrapper, 2, &policy).unwrap();
-    assert_eq!(widget["spec"]["list"][1]["tpl"]["spec"]["nodeSelector"], json!({"pool": "c0"}));
-    assert_eq!(widget["spec"]["list"][0]["tpl"], pod_template(), "not a pod set: untouched");
+    assert_eq!(
+        widget["spec"]["list"][1]["tpl"]["spec"]["nodeSelector"],
+        json!({"pool": "c0"})
+    );
+    assert_eq!(
+        widget["spec"]["list"][0]["tpl"],
+        pod_template(),
+        "not a pod set: untouched"
+    );
 }
 
 #[test]
@@ -241,23 +270,40 @@ fn every_existing_term_carries_the_expression_and_keeps_its_own() {
         "requiredDuringSchedulingIgnoredDuringExecution": required,
         "preferredDuringSchedulingIgnoredDuringExecution": preferred,
     }});
-    let pod = injected(with_spec(json!({"containers": [gpu("limits", json!(1))], "affinity": affinity})), json!({})).unwrap();
+    let pod = injected(
+        with_spec(json!({"containers": [gpu("limits", json!(1))], "affinity": affinity})),
+        json!({}),
+    )
+    .unwrap();
     let affinity = &pod["spec"]["affinity"];
-    let terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"].as_array().unwrap();
+    let terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        .as_array()
+        .unwrap();
     assert_eq!(terms.len(), 3);
     for term in terms {
         let last = term["matchExpressions"].as_array().unwrap().last().unwrap();
         assert_eq!(*last, expressions()[0]);
     }
     assert_eq!(terms[0]["matchExpressions"][0]["values"], json!(["a"]));
-    assert_eq!(affinity["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        affinity["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
     assert!(affinity.get("podAffinity").is_some());
 }
 
 #[test]
 fn an_empty_list_of_terms_stays_empty() {
-    let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}});
-    let pod = injected(with_spec(json!({"containers": [gpu("limits", json!(1))], "affinity": affinity})), json!({})).unwrap();
+    let affinity =
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}});
+    let pod = injected(
+        with_spec(json!({"containers": [gpu("limits", json!(1))], "affinity": affinity})),
+        json!({}),
+    )
+    .unwrap();
     let required = &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
     assert_eq!(required["nodeSelectorTerms"], json!([]));
 }
@@ -266,7 +312,12 @@ fn an_empty_list_of_terms_stays_empty() {
 fn nothing_is_injected_when_it_is_switched_off() {
     let mut config = AppWrapperConfig::default();
     config.autopilot.as_mut().unwrap().inject_anti_affinities = false;
-    let pod = configured(&config, with_spec(json!({"containers": [gpu("limits", json!(1))]})), json!({})).unwrap();
+    let pod = configured(
+        &config,
+        with_spec(json!({"containers": [gpu("limits", json!(1))]})),
+        json!({}),
+    )
+    .unwrap();
     assert!(pod["spec"].get("affinity").is_none());
 }
 
@@ -276,11 +327,19 @@ fn a_weight_of_null_is_one_and_more_taints_are_sorted() {
         "appwrapper:\n  autopilot:\n    preferNoScheduleWeight: null\n    resourceTaints:\n      nvidia.com/gpu:\n      - {key: z, value: b, effect: NoExecute}\n      - {key: a, value: y, effect: NoSchedule}\n      - {key: z, value: a, effect: NoSchedule}\n      - {key: p, value: q, effect: PreferNoSchedule}\n",
     )
     .unwrap();
-    let pod = configured(&config.appwrapper, with_spec(json!({"containers": [gpu("limits", json!(1))]})), json!({})).unwrap();
+    let pod = configured(
+        &config.appwrapper,
+        with_spec(json!({"containers": [gpu("limits", json!(1))]})),
+        json!({}),
+    )
+    .unwrap();
     let affinity = &pod["spec"]["affinity"]["nodeAffinity"];
     assert_eq!(
         affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"][0]["matchExpressions"],
         json!([{"key": "a", "operator": "NotIn", "values": ["y"]}, {"key": "z", "operator": "NotIn", "values": ["a", "b"]}])
     );
-    assert_eq!(affinity["preferredDuringSchedulingIgnoredDuringExecution"][0]["weight"], 1);
+    assert_eq!(
+        affinity["preferredDuringSchedulingIgnoredDuringExecution"][0]["weight"],
+        1
+    );
 }

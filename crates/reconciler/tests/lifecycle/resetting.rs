@@ -30,11 +30,17 @@ fn the_quota_stays_held_and_pods_are_no_longer_ready() {
     assert_eq!(sim.pass(), after(5));
     assert_eq!(sim.condition(ConditionType::PodsReady), "False Resetting: ");
     assert!(sim.condition(ConditionType::QuotaReserved).starts_with("True"));
-    assert!(sim.condition(ConditionType::Unhealthy).starts_with("True FoundFailedPods"));
+    assert!(
+        sim.condition(ConditionType::Unhealthy)
+            .starts_with("True FoundFailedPods")
+    );
     assert!(sim.condition(DEPLOYED).starts_with("True"), "pods are left");
     sim.state().collect();
     assert_eq!(sim.settle(), after(90));
-    assert_eq!(sim.condition(DEPLOYED), "False Resetting: Resources deleted for resetting AppWrapper");
+    assert_eq!(
+        sim.condition(DEPLOYED),
+        "False Resetting: Resources deleted for resetting AppWrapper"
+    );
     assert!(sim.condition(ConditionType::QuotaReserved).starts_with("True"));
     sim.later(90);
     assert_eq!(sim.phase(), Phase::Running);
@@ -93,7 +99,13 @@ fn the_next_attempt_has_its_own_graces() {
 
 #[test]
 fn an_instant_deletion_needs_no_second_pass() {
-    let mut sim = Sim::with(&[("retryPausePeriodDuration", "10s"), ("admissionGracePeriodDuration", "0s")], [job("train")]);
+    let mut sim = Sim::with(
+        &[
+            ("retryPausePeriodDuration", "10s"),
+            ("admissionGracePeriodDuration", "0s"),
+        ],
+        [job("train")],
+    );
     sim.settle();
     assert_eq!(sim.phase(), Phase::Resetting, "no pods within no grace");
     assert_eq!(sim.objects(), [""; 0]);

@@ -24,7 +24,10 @@ fn pods_become_ready_and_the_net_is_a_minute() {
     assert!(sim.condition(READY).starts_with("False"));
     sim.pod_phase("train-1", PodPhase::Running);
     assert_eq!(sim.settle(), after(60));
-    assert_eq!(sim.condition(READY), "True SufficientPodsReady: 2 pods running; 0 pods succeeded");
+    assert_eq!(
+        sim.condition(READY),
+        "True SufficientPodsReady: 2 pods running; 0 pods succeeded"
+    );
     assert_eq!(sim.writes(), ["status Running"]);
     assert_eq!(sim.later(60), after(60));
     assert_eq!(sim.writes().len(), 1, "nothing changed, nothing is written");
@@ -38,7 +41,10 @@ fn one_pod_running_and_one_succeeded_is_ready_and_not_finished() {
     sim.pod_phase("train-1", PodPhase::Succeeded);
     sim.settle();
     assert_eq!(sim.phase(), Phase::Running);
-    assert_eq!(sim.condition(READY), "True SufficientPodsReady: 1 pods running; 1 pods succeeded");
+    assert_eq!(
+        sim.condition(READY),
+        "True SufficientPodsReady: 1 pods running; 1 pods succeeded"
+    );
     assert!(sim.condition(ConditionType::QuotaReserved).starts_with("True"));
 }
 
@@ -70,7 +76,10 @@ fn a_lost_pod_has_the_failure_grace_from_the_moment_of_its_loss() {
     sim.later(1000);
     sim.state().remove_pod("train-1");
     assert_eq!(sim.settle(), after(5));
-    assert_eq!(sim.condition(READY), "False InsufficientPodsReady: 0 pods pending; 1 pods running; 0 pods succeeded");
+    assert_eq!(
+        sim.condition(READY),
+        "False InsufficientPodsReady: 0 pods pending; 1 pods running; 0 pods succeeded"
+    );
     sim.later(3);
     sim.spawn("train", 2, PodPhase::Running);
     assert_eq!(sim.settle(), after(60));
@@ -133,7 +142,10 @@ fn a_failed_pod_that_is_made_good_is_forgiven() {
 
 #[test]
 fn a_second_round_has_its_own_failure_grace() {
-    let annotations = [("failureGracePeriodDuration", "10s"), ("retryPausePeriodDuration", "1s")];
+    let annotations = [
+        ("failureGracePeriodDuration", "10s"),
+        ("retryPausePeriodDuration", "1s"),
+    ];
     let mut sim = Sim::with(&annotations, [job("train")]).run();
     sim.spawn("train", 1, PodPhase::Failed);
     sim.settle();
@@ -154,11 +166,18 @@ fn a_second_round_has_its_own_failure_grace() {
 #[case::some_left("1", Phase::Resetting)]
 #[case::negative_is_none("-1", Phase::Failed)]
 fn without_retries_a_failed_pod_fails_the_appwrapper(#[case] limit: &str, #[case] expected: Phase) {
-    let mut sim = Sim::with(&[("failureGracePeriodDuration", "0s"), ("retryLimit", limit)], [job("train")]).run();
+    let mut sim = Sim::with(
+        &[("failureGracePeriodDuration", "0s"), ("retryLimit", limit)],
+        [job("train")],
+    )
+    .run();
     sim.spawn("train", 1, PodPhase::Failed);
     sim.pass();
     assert_eq!(sim.phase(), expected);
-    assert!(sim.condition(ConditionType::QuotaReserved).starts_with("True"), "pods are left");
+    assert!(
+        sim.condition(ConditionType::QuotaReserved).starts_with("True"),
+        "pods are left"
+    );
     assert!(sim.condition(ConditionType::ResourcesDeployed).starts_with("True"));
 }
 
@@ -208,7 +227,8 @@ fn a_node_to_be_left_costs_no_retry_but_needs_one_left() {
 fn a_failed_pod_goes_before_a_node_to_be_left() {
     let mut sim = Sim::new([jobs("train", 2)]).run();
     sim.spawn("train", 2, PodPhase::Running);
-    sim.state().edit_pod("train-0", |pod| pod.resources = vec!["gpu".into()]);
+    sim.state()
+        .edit_pod("train-0", |pod| pod.resources = vec!["gpu".into()]);
     sim.pod_phase("train-1", PodPhase::Failed);
     sim.nodes = NodeFaults::from_iter([("node-a".into(), vec!["gpu".into()])]);
     assert_eq!(sim.settle(), after(60));
@@ -222,7 +242,10 @@ fn suspension_goes_before_everything() {
     sim.state().suspend(true);
     sim.settle();
     assert_eq!(sim.phase(), Phase::Suspended);
-    assert_eq!(sim.notes(), ["Suspending: Externally suspended while in the Running phase"]);
+    assert_eq!(
+        sim.notes(),
+        ["Suspending: Externally suspended while in the Running phase"]
+    );
     assert_eq!(sim.entered(), [Phase::Suspending, Phase::Suspended]);
 }
 
@@ -233,7 +256,10 @@ fn a_restored_status_without_conditions_is_put_right() {
     sim.edit_status(|status| status.conditions.clear());
     assert_eq!(sim.settle(), after(5));
     assert_eq!(sim.phase(), Phase::Running);
-    assert_eq!(sim.condition(ConditionType::ResourcesDeployed), "True Resuming: Suspend is false");
+    assert_eq!(
+        sim.condition(ConditionType::ResourcesDeployed),
+        "True Resuming: Suspend is false"
+    );
     assert_eq!(sim.since(ConditionType::ResourcesDeployed), 500);
     sim.spawn("train", 1, PodPhase::Running);
     assert_eq!(sim.settle(), after(60));

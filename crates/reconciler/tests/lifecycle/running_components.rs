@@ -17,14 +17,21 @@ fn a_component_that_failed_costs_a_retry_without_a_grace(#[case] template: Value
     sim.pass();
     assert_eq!(sim.phase(), Phase::Resetting);
     assert_eq!(sim.status().resetting_count, 1);
-    assert_eq!(sim.condition(ConditionType::Unhealthy), "True FailedComponent: Found 1 failed components");
+    assert_eq!(
+        sim.condition(ConditionType::Unhealthy),
+        "True FailedComponent: Found 1 failed components"
+    );
     assert_eq!(sim.notes(), ["Unhealthy: FailedComponent: Found 1 failed components"]);
     assert_eq!(sim.reads(), ["list pods"], "the failure was taken from the cache");
 }
 
 #[test]
 fn the_retries_of_a_failing_component_are_counted_to_the_limit() {
-    let mut sim = Sim::with(&[("retryLimit", "2"), ("retryPausePeriodDuration", "5s")], [job("train")]).run();
+    let mut sim = Sim::with(
+        &[("retryLimit", "2"), ("retryPausePeriodDuration", "5s")],
+        [job("train")],
+    )
+    .run();
     for attempt in 1..=2 {
         sim.state().end("train", Completion::Failed);
         sim.settle();
@@ -38,7 +45,10 @@ fn the_retries_of_a_failing_component_are_counted_to_the_limit() {
     assert_eq!(sim.status().resetting_count, 2);
     assert_eq!(sim.objects(), [""; 0]);
     assert_eq!(
-        sim.notes().iter().filter(|note| note.contains("FailedComponent")).count(),
+        sim.notes()
+            .iter()
+            .filter(|note| note.contains("FailedComponent"))
+            .count(),
         3,
         "one event for each of the three failures"
     );
@@ -62,7 +72,10 @@ fn a_failed_component_goes_before_failed_pods_and_before_success() {
     sim.state().end("a", Completion::Failed);
     sim.state().end("b", Completion::Complete);
     sim.pass();
-    assert!(sim.condition(ConditionType::Unhealthy).starts_with("True FailedComponent: Found 1"));
+    assert!(
+        sim.condition(ConditionType::Unhealthy)
+            .starts_with("True FailedComponent: Found 1")
+    );
 }
 
 #[test]

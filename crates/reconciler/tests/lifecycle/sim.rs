@@ -123,7 +123,10 @@ impl Sim {
         let mut last = self.pass();
         for _ in 0..20 {
             let moved = self.state().flow();
-            let delivered = self.state().cached_wrapper().and_then(|wrapper| wrapper.metadata.resource_version.clone());
+            let delivered = self
+                .state()
+                .cached_wrapper()
+                .and_then(|wrapper| wrapper.metadata.resource_version.clone());
             // The controller drops the echo of its own writes.
             let is_echo = delivered.is_some() && delivered.as_deref() == self.memory.written();
             if !moved && (is_echo || last == Pass::Absent) {

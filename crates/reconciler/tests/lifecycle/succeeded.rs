@@ -39,8 +39,14 @@ fn the_time_to_live_is_counted_from_success_and_not_from_deployment() {
     assert_eq!(sim.settle(), ON_CHANGE);
     assert_eq!(sim.phase(), Phase::Succeeded);
     assert_eq!(sim.objects(), [""; 0]);
-    assert_eq!(sim.condition(DEPLOYED), "False Succeeded: Time to live after success of 1m0s expired");
-    assert!(sim.condition(ConditionType::QuotaReserved).starts_with("False Succeeded"));
+    assert_eq!(
+        sim.condition(DEPLOYED),
+        "False Succeeded: Time to live after success of 1m0s expired"
+    );
+    assert!(
+        sim.condition(ConditionType::QuotaReserved)
+            .starts_with("False Succeeded")
+    );
     sim.forget_calls();
     assert_eq!(sim.later(WEEK), ON_CHANGE);
     assert_eq!(sim.calls(), [""; 0]);
@@ -66,7 +72,10 @@ fn a_time_to_live_that_is_not_within_the_configured_one_is_the_configured_one(#[
     sim.later(1);
     sim.state().collect();
     sim.settle();
-    assert_eq!(sim.condition(DEPLOYED), "False Succeeded: Time to live after success of 168h0m0s expired");
+    assert_eq!(
+        sim.condition(DEPLOYED),
+        "False Succeeded: Time to live after success of 168h0m0s expired"
+    );
 }
 
 #[test]

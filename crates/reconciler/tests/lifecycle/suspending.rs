@@ -19,19 +19,40 @@ fn suspension_deletes_components_waits_for_pods_and_gives_the_quota_back() {
     sim.state().suspend(true);
     assert_eq!(sim.settle(), after(5));
     assert_eq!(sim.phase(), Phase::Suspending);
-    assert!(sim.condition(ConditionType::QuotaReserved).starts_with("True"), "pods are left");
+    assert!(
+        sim.condition(ConditionType::QuotaReserved).starts_with("True"),
+        "pods are left"
+    );
     assert!(sim.condition(ConditionType::ResourcesDeployed).starts_with("True"));
-    assert_eq!(sim.condition(ConditionType::DeletingResources), "True DeletionInitiated: ");
+    assert_eq!(
+        sim.condition(ConditionType::DeletingResources),
+        "True DeletionInitiated: "
+    );
     assert_eq!(sim.component(0), "False CompononetDeleted");
-    assert_eq!(sim.writes()[..3], ["status Suspending", "delete Job train", "delete Service svc"]);
+    assert_eq!(
+        sim.writes()[..3],
+        ["status Suspending", "delete Job train", "delete Service svc"]
+    );
     sim.state().collect();
     assert_eq!(sim.settle(), ON_CHANGE);
     assert_eq!(sim.phase(), Phase::Suspended);
-    assert_eq!(sim.condition(ConditionType::QuotaReserved), "False Suspended: Suspend is true");
-    assert_eq!(sim.condition(ConditionType::ResourcesDeployed), "False Suspended: Suspend is true");
+    assert_eq!(
+        sim.condition(ConditionType::QuotaReserved),
+        "False Suspended: Suspend is true"
+    );
+    assert_eq!(
+        sim.condition(ConditionType::ResourcesDeployed),
+        "False Suspended: Suspend is true"
+    );
     assert_eq!(sim.condition(ConditionType::PodsReady), "False Suspended: ");
-    assert!(sim.condition(ConditionType::Unhealthy).starts_with("False Resuming"), "was not true: left alone");
-    assert_eq!(sim.condition(ConditionType::DeletingResources), "False DeletionComplete: ");
+    assert!(
+        sim.condition(ConditionType::Unhealthy).starts_with("False Resuming"),
+        "was not true: left alone"
+    );
+    assert_eq!(
+        sim.condition(ConditionType::DeletingResources),
+        "False DeletionComplete: "
+    );
 }
 
 #[test]
@@ -86,17 +107,27 @@ fn a_blind_pod_cache_does_not_give_the_quota_back() {
 
 #[test]
 fn suspended_before_anything_was_deployed_needs_no_deletion() {
-    let mut sim = Sim::with(&[("retryPausePeriodDuration", "1h"), ("failureGracePeriodDuration", "0s")], [job("train")]).run();
+    let mut sim = Sim::with(
+        &[("retryPausePeriodDuration", "1h"), ("failureGracePeriodDuration", "0s")],
+        [job("train")],
+    )
+    .run();
     sim.spawn("train", 1, PodPhase::Failed);
     sim.settle();
     sim.state().collect();
     sim.settle();
-    assert!(sim.condition(ConditionType::ResourcesDeployed).starts_with("False Resetting"));
+    assert!(
+        sim.condition(ConditionType::ResourcesDeployed)
+            .starts_with("False Resetting")
+    );
     sim.forget_calls();
     sim.state().suspend(true);
     sim.settle();
     assert_eq!(sim.phase(), Phase::Suspended);
-    assert_eq!(sim.notes(), ["Suspending: Externally suspended while in the Resetting phase"]);
+    assert_eq!(
+        sim.notes(),
+        ["Suspending: Externally suspended while in the Resetting phase"]
+    );
     assert_eq!(sim.writes(), ["status Suspended"]);
     assert_eq!(sim.reads(), [""; 0]);
 }

@@ -25,10 +25,16 @@ fn components_go_first_then_the_finalizer() {
     sim.state().delete_wrapper();
     assert_eq!(sim.settle(), after(5));
     assert_eq!(sim.phase(), Phase::Terminating);
-    assert_eq!(sim.condition(ConditionType::DeletingResources), "True DeletionInitiated: ");
+    assert_eq!(
+        sim.condition(ConditionType::DeletingResources),
+        "True DeletionInitiated: "
+    );
     assert_eq!(sim.since(ConditionType::DeletingResources), 10);
     assert!(sim.condition(ConditionType::QuotaReserved).starts_with("True"));
-    assert_eq!(sim.writes()[..3], ["status Terminating", "delete Job train", "delete Service svc"]);
+    assert_eq!(
+        sim.writes()[..3],
+        ["status Terminating", "delete Job train", "delete Service svc"]
+    );
     assert_eq!(sim.entered(), [Phase::Terminating]);
     assert_eq!(sim.later(5), after(5));
     assert_eq!(sim.entered(), [Phase::Terminating]);
@@ -36,7 +42,14 @@ fn components_go_first_then_the_finalizer() {
     assert_eq!(sim.settle(), Pass::Absent);
     assert!(sim.state().wrapper.is_none());
     assert_eq!(sim.writes().last().unwrap(), "remove finalizer");
-    let last = sim.state().history.iter().rev().find(|copy| copy.status.phase == "Terminating").cloned().unwrap();
+    let last = sim
+        .state()
+        .history
+        .iter()
+        .rev()
+        .find(|copy| copy.status.phase == "Terminating")
+        .cloned()
+        .unwrap();
     let quota = conditions::find(&last.status.conditions, ConditionType::QuotaReserved).unwrap();
     assert_eq!((quota.status.as_str(), quota.reason.as_str()), ("False", "Terminating"));
     assert_eq!(quota.message, "No resources deployed");
@@ -85,7 +98,8 @@ fn nothing_was_deployed_so_the_finalizer_goes_at_once(#[case] phase: Phase) {
 #[test]
 fn without_our_finalizer_nothing_is_done() {
     let mut sim = running();
-    sim.state().edit_wrapper(|wrapper| wrapper.metadata.finalizers = Some(vec!["other".into()]));
+    sim.state()
+        .edit_wrapper(|wrapper| wrapper.metadata.finalizers = Some(vec!["other".into()]));
     sim.state().delete_wrapper();
     assert_eq!(sim.settle(), ON_CHANGE);
     assert_eq!(sim.calls(), [""; 0]);
@@ -94,7 +108,8 @@ fn without_our_finalizer_nothing_is_done() {
 #[test]
 fn another_finalizer_keeps_the_appwrapper_and_costs_nothing() {
     let mut sim = running();
-    sim.state().edit_wrapper(|wrapper| wrapper.metadata.finalizers.get_or_insert_default().push("other".into()));
+    sim.state()
+        .edit_wrapper(|wrapper| wrapper.metadata.finalizers.get_or_insert_default().push("other".into()));
     sim.state().delete_wrapper();
     sim.settle();
     sim.state().collect();
@@ -110,7 +125,9 @@ fn another_finalizer_keeps_the_appwrapper_and_costs_nothing() {
 fn the_beginning_of_deletion_is_written_until_it_sticks() {
     let mut sim = running();
     sim.state().delete_wrapper();
-    sim.state().faults.add("status Terminating", Fault::Refuse("500"), false);
+    sim.state()
+        .faults
+        .add("status Terminating", Fault::Refuse("500"), false);
     assert!(matches!(sim.settle(), Pass::Error(Error::Api { .. })));
     assert_eq!(sim.count("delete"), 0, "nothing is deleted on a copy that may be old");
     sim.later(1);
@@ -122,7 +139,8 @@ fn the_beginning_of_deletion_is_written_until_it_sticks() {
 #[test]
 fn a_stuck_pod_keeps_the_finalizer() {
     let mut sim = running();
-    sim.state().edit_pod("train-0", |pod| pod.finalizers = vec!["example.com/hold".into()]);
+    sim.state()
+        .edit_pod("train-0", |pod| pod.finalizers = vec!["example.com/hold".into()]);
     sim.state().delete_wrapper();
     for _ in 0..10 {
         sim.state().collect();

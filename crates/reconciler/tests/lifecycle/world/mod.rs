@@ -10,6 +10,7 @@ mod environment;
 mod faults;
 mod feed;
 mod rules;
+mod store;
 
 use std::{
     collections::BTreeMap,
