@@ -240,6 +240,7 @@ mod tests {
         json!({"spec": {"containers": [{"name": "a", "image": "i"}]}})
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "reads better in a table")]
     fn sets(template: Value) -> Result<Vec<(String, i32)>, PodSetError> {
         let component = Component {
             template: crate::Template::new(&template),

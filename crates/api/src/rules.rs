@@ -264,6 +264,7 @@ mod tests {
         .unwrap()
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "reads better in a table")]
     fn service(metadata: Value) -> Value {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata})
     }

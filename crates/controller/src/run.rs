@@ -14,8 +14,8 @@ use anyhow::{Context, bail};
 use appwrapper_api::config::Config;
 use appwrapper_cache_management::{Registry, Selector, Settings};
 use appwrapper_coordination::{
-    BootClock, ClaimPolicy, Creation, EventSink, GuardedLease, Identity, LeaseEvent, LeaseHandle, LeaseParams,
-    LeaseTimings, ReleaseNote, Supervisor, SupervisorOptions, lease_client,
+    BootClock, ClaimPolicy, Creation, EventSink, GuardedLease, Identity, LeaseChange, LeaseEvent, LeaseHandle,
+    LeaseParams, LeaseTimings, LeaseWatch, ReleaseNote, Supervisor, SupervisorOptions, lease_client,
 };
 use appwrapper_metrics::{
     Build, Health, Metrics,
@@ -111,7 +111,10 @@ pub async fn run(args: Args, config: Config) -> anyhow::Result<()> {
     spawn("shard", watching);
     spawn("readiness", Box::pin(ready(Arc::clone(&shard), unsynced)));
     if let Some(autopilot) = config.appwrapper.autopilot.filter(|autopilot| autopilot.monitor_nodes) {
-        spawn("nodes", Box::pin(nodes::watch(client, autopilot, faults, node_sender)));
+        spawn(
+            "nodes",
+            Box::pin(nodes::watch(client.clone(), autopilot, faults, node_sender)),
+        );
     }
 
     serve(
@@ -133,6 +136,7 @@ pub async fn run(args: Args, config: Config) -> anyhow::Result<()> {
     )
     .await?;
 
+    let watch = LeaseWatch::named(client.clone(), &namespace, LEASE, timings.rpc_timeout);
     let params = LeaseParams {
         namespace,
         name: LEASE.to_owned(),
@@ -156,6 +160,12 @@ pub async fn run(args: Args, config: Config) -> anyhow::Result<()> {
         },
     )?;
     let supervised = tokio::spawn(supervisor.run());
+    // Hurries a hand-over up; the supervisor's own reads decide.
+    let observed = lease.clone();
+    tokio::spawn(watch.run(move |change| match change {
+        LeaseChange::Seen(lease) => observed.observe(*lease),
+        LeaseChange::All(_) | LeaseChange::Gone(_) => observed.look(),
+    }));
     tokio::spawn(watch_lease(lease.clone(), health.clone(), clock, timings.duration));
     let outcome = tokio::select! {
         result = act(&shard, &metrics, &lease, &shutdown) => result,

@@ -125,14 +125,15 @@ async fn a_component_that_is_really_deleted_fails_its_appwrapper_at_once() {
 #[cfg(not(feature = "invert-confirmation"))]
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_proves_nothing_fails_nothing() {
-    let answers: [(&str, fn() -> Effect); 8] = [
+    type Answer = (&'static str, fn() -> Effect);
+    let answers: [Answer; 8] = [
         ("403", Effect::forbidden),
         ("429", Effect::too_many_requests),
         ("500", Effect::internal_error),
         ("503", Effect::unavailable),
         ("never", || Effect::Hang),
         ("garbage", || Effect::Undecodable),
-        ("plain 404", || Effect::Text(404, "404 page not found\n".into())),
+        ("plain 404", || Effect::Text(404, "404 page not found\n")),
         ("refused", || Effect::Refuse),
     ];
     for (what, answer) in answers {

@@ -176,7 +176,7 @@ fn rollout(n: usize, count: u32, place: Place) -> Result<(), String> {
     let mut moves: BTreeMap<ShardId, u32> = BTreeMap::new();
     for i in 0..n {
         ring.members.push(member(&format!("new{i}"), "t2"));
-        ring.newest = "t2".to_owned();
+        "t2".clone_into(&mut ring.newest);
         let mut moved = ring.settle()?;
         let old = ring
             .members

@@ -45,7 +45,7 @@ struct Ring {
 }
 
 impl Ring {
-    fn options(&mut self, pod: String) -> ReplicaOptions {
+    fn options(&mut self, pod: &str) -> ReplicaOptions {
         ReplicaOptions {
             shards: self.shards,
             weather: self.weather,
@@ -54,13 +54,13 @@ impl Ring {
                 980_000 + self.rng.below(40_001),
             ),
             cache_lag: 200,
-            ..ReplicaOptions::of(&pod, self.rng.next())
+            ..ReplicaOptions::of(pod, self.rng.next())
         }
     }
 
     fn join(&mut self) {
         self.born += 1;
-        let options = self.options(format!("pod{}", self.born));
+        let options = self.options(&format!("pod{}", self.born));
         self.replicas
             .push(Replica::start(&self.server, &self.registry, options));
     }
@@ -112,7 +112,7 @@ impl Ring {
                 // Killed, and started again in the same pod.
                 let old = self.replicas.remove(pod).kill();
                 sleep_ms(self.rng.below(3_000)).await;
-                let fresh = self.options(old.pod.clone());
+                let fresh = self.options(&old.pod);
                 let options = ReplicaOptions {
                     nonce: old.nonce + 1,
                     shards: self.shards,
@@ -257,7 +257,7 @@ fn unwell(ring: &Ring) -> Option<String> {
 
 #[test]
 fn whatever_happens_no_object_has_two_masters_and_in_the_end_each_has_one() {
-    let range = seeds(40);
+    let range = seeds(100);
     let next = std::sync::atomic::AtomicU64::new(range.start);
     std::thread::scope(|scope| {
         for _ in 0..2 {

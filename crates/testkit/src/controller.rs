@@ -221,6 +221,19 @@ impl Controller {
         }
     }
 
+    /// Ends it as a failing node does: nothing is finished, and its Lease runs out by itself.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be killed.
+    pub fn kill(mut self) -> Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
     /// Leaves it running until its cluster ends.
     pub fn leave(mut self) {
         self.child = None;

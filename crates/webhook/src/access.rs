@@ -46,7 +46,12 @@ impl Access {
     pub fn new(client: Client, reviews: bool, metrics: Admission) -> Self {
         metrics.set_access_review_enabled(reviews);
         let discovery = Discovery::new(client.clone(), metrics.clone());
-        Self { client, discovery, reviews, metrics }
+        Self {
+            client,
+            discovery,
+            reviews,
+            metrics,
+        }
     }
 
     /// What is to be said of each distinct type, before the deadline.
@@ -73,7 +78,10 @@ impl Access {
         let mut findings = BTreeMap::<_, BTreeMap<_, _>>::new();
         let mut judged = futures::stream::iter(judged).buffer_unordered(PARALLEL);
         while let Some((type_ref, finding)) = judged.next().await {
-            findings.entry(type_ref.api_version).or_default().insert(type_ref.kind, finding);
+            findings
+                .entry(type_ref.api_version)
+                .or_default()
+                .insert(type_ref.kind, finding);
         }
         findings
     }
@@ -89,7 +97,10 @@ impl Access {
                 return Finding::Refused(DecisionReason::KindNotAllowed, text);
             }
             Err(error) => {
-                let text = format!("could not check what {kind} is: discovery failed ({}); try again", short(&error));
+                let text = format!(
+                    "could not check what {kind} is: discovery failed ({}); try again",
+                    short(&error)
+                );
                 return Finding::Unanswered(DecisionReason::DiscoveryFailed, text);
             }
         };
@@ -99,8 +110,9 @@ impl Access {
             );
             return Finding::Refused(DecisionReason::ClusterScoped, text);
         }
-        let warning = (!resource.served)
-            .then(|| format!("the cluster does not serve kind {kind} of {api_version} yet; install it before this runs"));
+        let warning = (!resource.served).then(|| {
+            format!("the cluster does not serve kind {kind} of {api_version} yet; install it before this runs")
+        });
         if !self.reviews {
             return Finding::Allowed(warning);
         }
@@ -128,7 +140,10 @@ impl Access {
             }
             Ok(status) => {
                 self.metrics.access_review(AccessReview::Denied, took);
-                let because = status.evaluation_error.map(|error| format!(" ({error:.200})")).unwrap_or_default();
+                let because = status
+                    .evaluation_error
+                    .map(|error| format!(" ({error:.200})"))
+                    .unwrap_or_default();
                 let text = format!(
                     "User {:.253} is not authorized to create {full_name} in {namespace}{because}; ask for a role that allows it",
                     user.username
@@ -148,7 +163,12 @@ impl Access {
 }
 
 fn review(user: &UserInfo, attributes: ResourceAttributes) -> SubjectAccessReview {
-    let UserInfo { username, uid, groups, extra } = user.clone();
+    let UserInfo {
+        username,
+        uid,
+        groups,
+        extra,
+    } = user.clone();
     SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
             resource_attributes: Some(attributes),

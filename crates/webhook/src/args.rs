@@ -60,7 +60,11 @@ pub struct Serve {
     #[arg(long, env = "APPWRAPPER_CERTIFICATES", value_enum, default_value_t = Certificates::Managed)]
     pub certificates: Certificates,
     /// Lease by which the replicas agree who looks after the certificates.
-    #[arg(long, env = "APPWRAPPER_CERTIFICATE_LEASE", default_value = "appwrapper-webhook-certificates")]
+    #[arg(
+        long,
+        env = "APPWRAPPER_CERTIFICATE_LEASE",
+        default_value = "appwrapper-webhook-certificates"
+    )]
     pub certificate_lease: String,
     /// Further names or addresses in the managed certificate, beside the Service's.
     #[arg(long, env = "APPWRAPPER_CERTIFICATE_NAMES", value_delimiter = ',')]
@@ -105,12 +109,19 @@ pub enum Certificates {
 
 /// An address as Go programs write it: `:9443` is every interface.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
-    let full = if text.starts_with(':') { format!("[::]{text}") } else { text.replace("localhost", "127.0.0.1") };
-    full.parse().map_err(|_| format!("{text:?} is no address: write :9443 or 127.0.0.1:9443"))
+    let full = if text.starts_with(':') {
+        format!("[::]{text}")
+    } else {
+        text.replace("localhost", "127.0.0.1")
+    };
+    full.parse()
+        .map_err(|_| format!("{text:?} is no address: write :9443 or 127.0.0.1:9443"))
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: appwrapper_api::GoDuration = text.parse().map_err(|_| format!("{text:?} is no duration: write 30s or 1h30m"))?;
+    let parsed: appwrapper_api::GoDuration = text
+        .parse()
+        .map_err(|_| format!("{text:?} is no duration: write 30s or 1h30m"))?;
     Duration::try_from(parsed.signed()).map_err(|_| format!("{text:?} is negative"))
 }
 

@@ -8,6 +8,7 @@ pub mod clock;
 pub mod files;
 pub mod gate;
 pub mod issue;
+pub mod lease;
 pub mod material;
 mod pem;
 pub mod plan;

@@ -5,11 +5,7 @@
 
 mod lines;
 
-use std::{
-    fmt::Write as _,
-    io::Read as _,
-    path::Path,
-};
+use std::{fmt::Write as _, io::Read as _, path::Path};
 
 use appwrapper_api::{AppWrapper, config::AppWrapperConfig};
 use serde_json::Value;
@@ -75,7 +71,9 @@ pub fn files(paths: &[impl AsRef<Path>], namespace: Option<&str>, config: &AppWr
 /// Checks the documents of one text.
 pub fn manifest(file: &str, text: &str, namespace: Option<&str>, config: &AppWrapperConfig, report: &mut Report) {
     for (first_line, document) in documents(text) {
-        let is_empty = document.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
+        let is_empty = document
+            .lines()
+            .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
         if is_empty {
             continue;
         }
@@ -83,7 +81,10 @@ pub fn manifest(file: &str, text: &str, namespace: Option<&str>, config: &AppWra
             Ok(object) => check_object(file, first_line, document, &object, namespace, config, report),
             Err(error) => {
                 report.unreadable += 1;
-                let line = first_line + error.location().map_or(0, |place| usize::try_from(place.line()).unwrap_or(1).saturating_sub(1));
+                let line = first_line
+                    + error
+                        .location()
+                        .map_or(0, |place| usize::try_from(place.line()).unwrap_or(1).saturating_sub(1));
                 let text = error.without_snippet().to_string();
                 report.line(&format!("{file}:{line}"), text.lines().next().unwrap_or("no YAML"));
             }
@@ -108,10 +109,20 @@ fn check_object(
     report.checked += 1;
     let lines = Lines::of(document, first_line);
     let mut tell = |field: &str, text: &str| {
-        report.line(&format!("{file}:{}", lines.of_field(field)), &format!("{field}: {text}"));
+        report.line(
+            &format!("{file}:{}", lines.of_field(field)),
+            &format!("{field}: {text}"),
+        );
     };
     if text("apiVersion") != appwrapper_api::API_VERSION {
-        tell("apiVersion", &format!("Invalid value: {:?} is not served; write {}", text("apiVersion"), appwrapper_api::API_VERSION));
+        tell(
+            "apiVersion",
+            &format!(
+                "Invalid value: {:?} is not served; write {}",
+                text("apiVersion"),
+                appwrapper_api::API_VERSION
+            ),
+        );
         report.faults += 1;
         return;
     }
@@ -133,7 +144,10 @@ fn check_object(
     for warning in warnings::of_new(&wrapper, &config.fault_tolerance) {
         // Warnings that are about a component begin with its path, those about an annotation name it.
         let field = warning.split(": ").next().filter(|field| field.starts_with("spec."));
-        let annotation = warning.split(' ').nth(1).map(|name| format!("metadata.annotations.{name}"));
+        let annotation = warning
+            .split(' ')
+            .nth(1)
+            .map(|name| format!("metadata.annotations.{name}"));
         let field = field.map(str::to_owned).or(annotation).unwrap_or_default();
         tell(&field, &format!("warning: {warning}"));
     }
@@ -147,8 +161,14 @@ fn documents(text: &str) -> Vec<(usize, &str)> {
     let (mut start, mut first_line, mut offset) = (0, 1, 0);
     for (index, line) in text.split_inclusive('\n').enumerate() {
         offset += line.len();
-        if line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace)) {
-            documents.extend(text.get(start..offset - line.len()).map(|document| (first_line, document)));
+        if line
+            .strip_prefix("---")
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
+        {
+            documents.extend(
+                text.get(start..offset - line.len())
+                    .map(|document| (first_line, document)),
+            );
             (start, first_line) = (offset, index + 2);
         }
     }
@@ -195,10 +215,17 @@ spec:
 
     #[test]
     fn each_fault_has_its_file_line_and_field() {
-        let text = GOOD.replace("        name: j\n", "        name: j\n        namespace: other\n        finalizers: [x]\n");
+        let text = GOOD.replace(
+            "        name: j\n",
+            "        name: j\n        namespace: other\n        finalizers: [x]\n",
+        );
         let text = format!("# first\napiVersion: v1\nkind: ConfigMap\n---\n{text}");
         let report = checked(&text);
-        let places: Vec<_> = report.text.lines().map(|line| line.splitn(3, ": ").take(2).collect::<Vec<_>>().join(": ")).collect();
+        let places: Vec<_> = report
+            .text
+            .lines()
+            .map(|line| line.splitn(3, ": ").take(2).collect::<Vec<_>>().join(": "))
+            .collect();
         assert_eq!(
             places,
             [
@@ -214,19 +241,34 @@ spec:
     #[test]
     fn a_field_that_is_missing_is_told_at_its_parent() {
         let report = checked(&GOOD.replace("      metadata:\n        name: j\n", ""));
-        assert!(report.text.starts_with("f.yaml:7: spec.components[0].template.metadata: Required value"), "{}", report.text);
+        assert!(
+            report
+                .text
+                .starts_with("f.yaml:7: spec.components[0].template.metadata: Required value"),
+            "{}",
+            report.text
+        );
     }
 
     #[test]
     fn a_fault_in_a_pod_template_is_found() {
         let report = checked(&GOOD.replace("image: busybox", "imagee: busybox"));
-        assert!(report.text.starts_with("f.yaml:7: spec.components[0].template: Invalid value: error inferring"), "{}", report.text);
+        assert!(
+            report
+                .text
+                .starts_with("f.yaml:7: spec.components[0].template: Invalid value: error inferring"),
+            "{}",
+            report.text
+        );
         assert!(report.text.contains("spec.containers[0].imagee"), "{}", report.text);
     }
 
     #[test]
     fn a_warning_is_no_fault() {
-        let text = GOOD.replace("  name: a\n", "  name: a\n  annotations:\n    workload.codeflare.dev.appwrapper/retryLimit: many\n");
+        let text = GOOD.replace(
+            "  name: a\n",
+            "  name: a\n  annotations:\n    workload.codeflare.dev.appwrapper/retryLimit: many\n",
+        );
         let report = checked(&text);
         assert!(report.text.starts_with("f.yaml:6: "), "{}", report.text);
         assert_eq!(report.exit_code(), 0);
@@ -238,7 +280,11 @@ spec:
         assert!(report.text.starts_with("f.yaml:2"), "{}", report.text);
         assert_eq!(report.exit_code(), 2);
         let report = checked("apiVersion: workload.codeflare.dev/v1beta2\nkind: AppWrapper\nspec:\n  components: 3\n");
-        assert!(report.text.starts_with("f.yaml:3: spec: Invalid value"), "{}", report.text);
+        assert!(
+            report.text.starts_with("f.yaml:3: spec: Invalid value"),
+            "{}",
+            report.text
+        );
     }
 
     #[test]

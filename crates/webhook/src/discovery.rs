@@ -53,7 +53,11 @@ struct Answered {
 impl Discovery {
     /// Asks through `client`.
     pub fn new(client: Client, metrics: Admission) -> Self {
-        Self { client, metrics, versions: Mutex::default() }
+        Self {
+            client,
+            metrics,
+            versions: Mutex::default(),
+        }
     }
 
     /// The resource of a type; none if the API server serves no such kind.
@@ -68,14 +72,28 @@ impl Discovery {
             let age = known.at.elapsed();
             let found = find(&known.resources, type_ref);
             if (found.is_some() && age < FRESH) || age < ASK_AGAIN {
-                self.metrics.discovery(if found.is_some() { Answer::Cached } else { Answer::Unknown });
+                self.metrics.discovery(if found.is_some() {
+                    Answer::Cached
+                } else {
+                    Answer::Unknown
+                });
                 return Ok(found.or_else(|| planned(type_ref)));
             }
         }
-        let resources = self.fetch(type_ref).await.inspect_err(|_| self.metrics.discovery(Answer::Error))?;
+        let resources = self
+            .fetch(type_ref)
+            .await
+            .inspect_err(|_| self.metrics.discovery(Answer::Error))?;
         let found = find(&resources, type_ref);
-        self.metrics.discovery(if found.is_some() { Answer::Fetched } else { Answer::Unknown });
-        *answered = Some(Answered { at: Instant::now(), resources });
+        self.metrics.discovery(if found.is_some() {
+            Answer::Fetched
+        } else {
+            Answer::Unknown
+        });
+        *answered = Some(Answered {
+            at: Instant::now(),
+            resources,
+        });
         Ok(found.or_else(|| planned(type_ref)))
     }
 
@@ -104,7 +122,9 @@ impl Discovery {
 
 /// The first resource of the kind. Subresources share the kind of their resource and are none of their own.
 fn find(resources: &[APIResource], type_ref: &TypeRef) -> Option<Resource> {
-    let mut of_kind = resources.iter().filter(|resource| resource.kind == *type_ref.kind && !resource.name.contains('/'));
+    let mut of_kind = resources
+        .iter()
+        .filter(|resource| resource.kind == *type_ref.kind && !resource.name.contains('/'));
     of_kind.next().map(|resource| Resource {
         plural: resource.name.clone(),
         namespaced: resource.namespaced,
@@ -125,10 +145,7 @@ fn planned(type_ref: &TypeRef) -> Option<Resource> {
 /// Whether a part of an `apiVersion` can stand in a request path as it is.
 fn is_path_segment(text: &str, may_be_empty: bool) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
-    (may_be_empty || !text.is_empty())
-        && text.len() <= 253
-        && text.chars().all(plain)
-        && !text.starts_with('.')
+    (may_be_empty || !text.is_empty()) && text.len() <= 253 && text.chars().all(plain) && !text.starts_with('.')
 }
 
 #[cfg(test)]
@@ -139,15 +156,26 @@ mod tests {
     use super::*;
 
     fn discovery(server: &ApiServer) -> Discovery {
-        Discovery::new(server.client(), WebhookMetrics::new(&Build::default()).admission.clone())
+        Discovery::new(
+            server.client(),
+            WebhookMetrics::new(&Build::default()).admission.clone(),
+        )
     }
 
     fn asked(server: &ApiServer) -> usize {
         server.count(&Match::verb(Verb::Other))
     }
 
-    fn served(plural: &str, namespaced: bool) -> Option<Resource> {
-        Some(Resource { plural: plural.into(), namespaced, served: true })
+    #[allow(clippy::needless_pass_by_value, reason = "reads better at the call")]
+    fn is(found: Option<Resource>, plural: &str, namespaced: bool) {
+        assert_eq!(
+            found,
+            Some(Resource {
+                plural: plural.into(),
+                namespaced,
+                served: true
+            })
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -155,8 +183,16 @@ mod tests {
         let server = ApiServer::new();
         let discovery = discovery(&server);
         for _ in 0..3 {
-            assert_eq!(discovery.lookup(&TypeRef::new("v1", "Pod")).await.unwrap(), served("pods", true));
-            assert_eq!(discovery.lookup(&TypeRef::new("v1", "Namespace")).await.unwrap(), served("namespaces", false));
+            is(
+                discovery.lookup(&TypeRef::new("v1", "Pod")).await.unwrap(),
+                "pods",
+                true,
+            );
+            is(
+                discovery.lookup(&TypeRef::new("v1", "Namespace")).await.unwrap(),
+                "namespaces",
+                false,
+            );
         }
         assert_eq!(asked(&server), 1);
         tokio::time::advance(FRESH).await;
@@ -169,11 +205,11 @@ mod tests {
         let server = ApiServer::new();
         let discovery = discovery(&server);
         let widget = TypeRef::new("example.com/v1", "Widget");
-        assert_eq!(discovery.lookup(&widget).await.unwrap(), served("widgets", true));
+        is(discovery.lookup(&widget).await.unwrap(), "widgets", true);
         server.unregister("widgets");
         server.register(ResourceKind::new("example.com", "v1", "widgetes", "Widget").cluster_scoped());
         tokio::time::advance(FRESH).await;
-        assert_eq!(discovery.lookup(&widget).await.unwrap(), served("widgetes", false));
+        is(discovery.lookup(&widget).await.unwrap(), "widgetes", false);
     }
 
     #[tokio::test(start_paused = true)]
@@ -187,7 +223,7 @@ mod tests {
         assert_eq!(asked(&server), 1);
         server.register(ResourceKind::new("example.com", "v1", "gadgets", "Gadget"));
         tokio::time::advance(ASK_AGAIN).await;
-        assert_eq!(discovery.lookup(&gadget).await.unwrap(), served("gadgets", true));
+        is(discovery.lookup(&gadget).await.unwrap(), "gadgets", true);
     }
 
     #[tokio::test(start_paused = true)]
@@ -197,14 +233,22 @@ mod tests {
         let fault = server.faults().add(Match::verb(Verb::Other), Effect::internal_error());
         assert!(discovery.lookup(&TypeRef::new("v1", "Pod")).await.is_err());
         fault.remove();
-        assert_eq!(discovery.lookup(&TypeRef::new("v1", "Pod")).await.unwrap(), served("pods", true));
+        is(
+            discovery.lookup(&TypeRef::new("v1", "Pod")).await.unwrap(),
+            "pods",
+            true,
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_kind_of_the_table_is_known_before_it_is_installed() {
         let server = ApiServer::new();
         server.unregister("rayclusters");
-        let found = discovery(&server).lookup(&TypeRef::new("ray.io/v1", "RayCluster")).await.unwrap().unwrap();
+        let found = discovery(&server)
+            .lookup(&TypeRef::new("ray.io/v1", "RayCluster"))
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!((found.plural.as_str(), found.served), ("rayclusters", false));
     }
 
@@ -213,7 +257,11 @@ mod tests {
         let server = ApiServer::new();
         let discovery = discovery(&server);
         for version in ["../v1", "a/b?c", "a/b/c", "A/v1", "", "a/"] {
-            assert_eq!(discovery.lookup(&TypeRef::new(version, "Pod")).await.unwrap(), None, "{version}");
+            assert_eq!(
+                discovery.lookup(&TypeRef::new(version, "Pod")).await.unwrap(),
+                None,
+                "{version}"
+            );
         }
         assert_eq!(asked(&server), 0);
     }

@@ -66,6 +66,9 @@ pub enum Error {
 impl Error {
     /// For `map_err`: what was asked when the request failed.
     pub fn request(what: &'static str) -> impl Fn(kube::Error) -> Self {
-        move |source| Self::Request { what, source: Box::new(source) }
+        move |source| Self::Request {
+            what,
+            source: Box::new(source),
+        }
     }
 }

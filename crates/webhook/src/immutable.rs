@@ -155,13 +155,33 @@ mod tests {
         let edits: &[(&str, Edit)] = &[
             ("nothing", |_| {}),
             ("suspend", |w| w["spec"]["suspend"] = true.into()),
-            ("suspend_with_placement", |w| { w["spec"]["suspend"] = true.into(); w["spec"]["components"][0]["podSetInfos"] = json!([{}]); }),
-            ("component_annotations", |w| w["spec"]["components"][0]["annotations"] = json!({"a": "b"})),
-            ("pod_set_annotations", |w| w["spec"]["components"][1]["podSets"][0]["annotations"] = json!({"a": "b"})),
-            ("metadata", |w| { w["metadata"]["finalizers"] = json!(["x"]); w["metadata"]["annotations"] = json!({"a": "b"}); w["metadata"]["labels"]["q"] = "r".into(); }),
-            ("absent_replicas_are_one", |w| w["spec"]["components"][1]["podSets"][0]["replicas"] = 1.into()),
-            ("absent_label_is_empty", |w| { w["metadata"]["labels"].as_object_mut().unwrap().remove("workload.codeflare.dev/userid"); }),
-            ("number_forms", |w| { w["spec"]["components"][0]["template"]["spec"] = json!({"y": [2.0, 3.5], "x": 1.0}); }),
+            ("suspend_with_placement", |w| {
+                w["spec"]["suspend"] = true.into();
+                w["spec"]["components"][0]["podSetInfos"] = json!([{}]);
+            }),
+            ("component_annotations", |w| {
+                w["spec"]["components"][0]["annotations"] = json!({"a": "b"});
+            }),
+            ("pod_set_annotations", |w| {
+                w["spec"]["components"][1]["podSets"][0]["annotations"] = json!({"a": "b"});
+            }),
+            ("metadata", |w| {
+                w["metadata"]["finalizers"] = json!(["x"]);
+                w["metadata"]["annotations"] = json!({"a": "b"});
+                w["metadata"]["labels"]["q"] = "r".into();
+            }),
+            ("absent_replicas_are_one", |w| {
+                w["spec"]["components"][1]["podSets"][0]["replicas"] = 1.into();
+            }),
+            ("absent_label_is_empty", |w| {
+                w["metadata"]["labels"]
+                    .as_object_mut()
+                    .unwrap()
+                    .remove("workload.codeflare.dev/userid");
+            }),
+            ("number_forms", |w| {
+                w["spec"]["components"][0]["template"]["spec"] = json!({"y": [2.0, 3.5], "x": 1.0});
+            }),
         ];
         for (name, edit) in edits {
             assert_eq!(changed(edit), Vec::<String>::new(), "{name}");
@@ -171,19 +191,74 @@ mod tests {
     #[test]
     fn what_may_not_change_is_refused_by_its_field() {
         let edits: &[(&str, Edit, &str)] = &[
-            ("count", |w| { w["spec"]["components"].as_array_mut().unwrap().pop(); }, "spec.components"),
-            ("template", |w| w["spec"]["components"][0]["template"]["spec"]["x"] = 2.into(), "spec.components[0].template.raw"),
-            ("template_field_gone", |w| w["spec"]["components"][0]["template"]["spec"] = json!({"x": 1}), "spec.components[0].template.raw"),
-            ("template_type", |w| w["spec"]["components"][0]["template"]["spec"]["x"] = "1".into(), "spec.components[0].template.raw"),
-            ("pod_set_count", |w| w["spec"]["components"][1]["podSets"] = json!([]), "spec.components[1].podsets"),
-            ("replicas", |w| w["spec"]["components"][1]["podSets"][1]["replicas"] = 3.into(), "spec.components[1].podsets[1].replicas"),
-            ("path", |w| w["spec"]["components"][1]["podSets"][0]["path"] = "template.c".into(), "spec.components[1].podsets[0].path"),
-            ("user", |w| w["metadata"]["labels"]["workload.codeflare.dev/user"] = "bob".into(), "metadata.labels[workload.codeflare.dev/user]"),
-            ("user_id", |w| w["metadata"]["labels"]["workload.codeflare.dev/userid"] = "1".into(), "metadata.labels[workload.codeflare.dev/userid]"),
-            ("slot", |w| w["metadata"]["labels"]["workload.codeflare.dev/slot"] = "08".into(), "metadata.labels[workload.codeflare.dev/slot]"),
-            ("slot_gone", |w| { w["metadata"]["labels"].as_object_mut().unwrap().remove("workload.codeflare.dev/slot"); }, "metadata.labels[workload.codeflare.dev/slot]"),
+            (
+                "count",
+                |w| {
+                    w["spec"]["components"].as_array_mut().unwrap().pop();
+                },
+                "spec.components",
+            ),
+            (
+                "template",
+                |w| w["spec"]["components"][0]["template"]["spec"]["x"] = 2.into(),
+                "spec.components[0].template.raw",
+            ),
+            (
+                "template_field_gone",
+                |w| w["spec"]["components"][0]["template"]["spec"] = json!({"x": 1}),
+                "spec.components[0].template.raw",
+            ),
+            (
+                "template_type",
+                |w| w["spec"]["components"][0]["template"]["spec"]["x"] = "1".into(),
+                "spec.components[0].template.raw",
+            ),
+            (
+                "pod_set_count",
+                |w| w["spec"]["components"][1]["podSets"] = json!([]),
+                "spec.components[1].podsets",
+            ),
+            (
+                "replicas",
+                |w| w["spec"]["components"][1]["podSets"][1]["replicas"] = 3.into(),
+                "spec.components[1].podsets[1].replicas",
+            ),
+            (
+                "path",
+                |w| w["spec"]["components"][1]["podSets"][0]["path"] = "template.c".into(),
+                "spec.components[1].podsets[0].path",
+            ),
+            (
+                "user",
+                |w| w["metadata"]["labels"]["workload.codeflare.dev/user"] = "bob".into(),
+                "metadata.labels[workload.codeflare.dev/user]",
+            ),
+            (
+                "user_id",
+                |w| w["metadata"]["labels"]["workload.codeflare.dev/userid"] = "1".into(),
+                "metadata.labels[workload.codeflare.dev/userid]",
+            ),
+            (
+                "slot",
+                |w| w["metadata"]["labels"]["workload.codeflare.dev/slot"] = "08".into(),
+                "metadata.labels[workload.codeflare.dev/slot]",
+            ),
+            (
+                "slot_gone",
+                |w| {
+                    w["metadata"]["labels"]
+                        .as_object_mut()
+                        .unwrap()
+                        .remove("workload.codeflare.dev/slot");
+                },
+                "metadata.labels[workload.codeflare.dev/slot]",
+            ),
             ("managed_by", |w| w["spec"]["managedBy"] = "".into(), "spec.managedBy"),
-            ("placement", |w| w["spec"]["components"][0]["podSetInfos"] = json!([{"nodeSelector": {"a": "b"}}]), "spec.components[0].podSetInfos"),
+            (
+                "placement",
+                |w| w["spec"]["components"][0]["podSetInfos"] = json!([{"nodeSelector": {"a": "b"}}]),
+                "spec.components[0].podSetInfos",
+            ),
         ];
         for (name, edit, field) in edits {
             assert_eq!(changed(edit), [*field], "{name}");

@@ -8,10 +8,7 @@ use appwrapper_metrics::labels::AdmissionOperation;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::{
-    labels,
-    review::{Request, Verdict},
-};
+use crate::{labels, review::Request, verdict::Verdict};
 
 /// The part of an AppWrapper that defaulting reads.
 #[derive(Deserialize)]

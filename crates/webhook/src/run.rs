@@ -10,10 +10,7 @@ use std::{
 };
 
 use appwrapper_api::config::{BindConfig, CertConfig, Config};
-use appwrapper_coordination::{
-    BootClock, ClaimPolicy, GuardedLease, Identity, LeaseHandle, LeaseParams, LeaseTimings, State, Supervisor,
-    SupervisorOptions, lease_client,
-};
+use appwrapper_coordination::{LeaseTimings, lease_client};
 use appwrapper_metrics::{Build, Health, WebhookMetrics, serve::Server, telemetry};
 use jiff::SignedDuration;
 use kube::Client;
@@ -32,11 +29,13 @@ use crate::{
         files::Files,
         gate::Gate,
         issue::Issuing,
+        lease,
         replica::{Memory, Names, Replica},
         resolver::Resolver,
         rotator::{Options, Rotator},
     },
     check::{self, Report},
+    client,
     error::Error,
     serve,
     service::Service,
@@ -45,14 +44,18 @@ use crate::{
 
 /// Where a pod finds its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-/// The certificate Lease is not in a hurry: certificates change every few weeks.
-const LEASE_DURATION: Duration = Duration::from_secs(30);
+/// From one sign of life to the next.
+const HEARTBEAT: Duration = Duration::from_secs(5);
 /// For what is left of traces at the end, and for the release of the Lease.
 const FLUSH: Duration = Duration::from_secs(3);
 
 /// Checks manifests.
 pub fn check(options: &args::Check) -> Result<Report, Error> {
-    let args::Check { files, config, namespace } = options;
+    let args::Check {
+        files,
+        config,
+        namespace,
+    } = options;
     let (config, _) = read_config(config.as_deref())?;
     Ok(check::files(files, namespace.as_deref(), &config.appwrapper))
 }
@@ -79,9 +82,12 @@ pub async fn serve(options: Serve) -> Result<(), Error> {
         verbose,
     } = options;
     let (config, config_hash) = read_config(config.as_deref())?;
-    let namespace = namespace.or_else(|| Some(config.cert_management.namespace.clone()).filter(|name| !name.is_empty()));
+    let namespace =
+        namespace.or_else(|| Some(config.cert_management.namespace.clone()).filter(|name| !name.is_empty()));
     let namespace = namespace.map_or_else(own_namespace, Ok)?;
-    let pod_name = pod_name.or_else(host_name).unwrap_or_else(|| "appwrapper-webhook".into());
+    let pod_name = pod_name
+        .or_else(host_name)
+        .unwrap_or_else(|| "appwrapper-webhook".into());
 
     let mut kube_config = kube::Config::infer().await?;
     // A retry would outlast the time that a caller gives us, and a write must not be sent twice.
@@ -89,7 +95,11 @@ pub async fn serve(options: Serve) -> Result<(), Error> {
     kube_config.connect_timeout = Some(Duration::from_secs(2));
     let metrics = WebhookMetrics::new(&Build {
         config_hash,
-        api_host: kube_config.cluster_url.authority().map(ToString::to_string).unwrap_or_default(),
+        api_host: kube_config
+            .cluster_url
+            .authority()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
         ..Build::default()
     });
     let telemetry = telemetry::init(
@@ -104,15 +114,35 @@ pub async fn serve(options: Serve) -> Result<(), Error> {
     )?;
     let health = Health::new();
     let stop = CancellationToken::new();
-    let timings = LeaseTimings::for_duration(LEASE_DURATION)?;
+    let timings = LeaseTimings::for_duration(lease::DURATION)?;
     let lease_client = lease_client(kube_config.clone(), &timings).map_err(Error::request("cannot make a client"))?;
     let client = Client::try_from(kube_config).map_err(Error::request("cannot make a client"))?;
+    let client = client::counted(&client, metrics.client.clone());
+
+    // A runtime that is starved or wedged misses this; a slow API server does not.
+    let heartbeat = health.watch_loop("runtime", HEARTBEAT * 6);
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(HEARTBEAT).await;
+            heartbeat.made();
+        }
+    });
 
     // Probes first: what the start waits for should be readable from outside.
     let manager = &config.controller_manager;
     let pages = [
-        (health_bind_address, "controllerManager.health.bindAddress", &manager.health, Server::new().health(&health)),
-        (metrics_bind_address, "controllerManager.metrics.bindAddress", &manager.metrics, Server::new().metrics(metrics.registry())),
+        (
+            health_bind_address,
+            "controllerManager.health.bindAddress",
+            &manager.health,
+            Server::new().health(&health),
+        ),
+        (
+            metrics_bind_address,
+            "controllerManager.metrics.bindAddress",
+            &manager.metrics,
+            Server::new().metrics(metrics.registry()),
+        ),
     ];
     for (flag, field, configured, server) in pages {
         if let Some(address) = flag.map_or_else(|| configured_address(field, configured), |flag| Ok(Some(flag)))? {
@@ -127,7 +157,13 @@ pub async fn serve(options: Serve) -> Result<(), Error> {
         mutating: certs.mutating_webhook_config_name.clone(),
         validating: certs.validating_webhook_config_name.clone(),
     };
-    let gate = Gate::new(client.clone(), configurations.clone(), clock.clone(), metrics.admission.clone(), &health);
+    let gate = Gate::new(
+        client.clone(),
+        configurations.clone(),
+        clock.clone(),
+        metrics.admission.clone(),
+        &health,
+    );
     let lease = match certificates {
         Certificates::Files => {
             let directory = certs.certificate_dir.clone().into();
@@ -142,8 +178,14 @@ pub async fn serve(options: Serve) -> Result<(), Error> {
                 replica: pod_name.clone(),
             };
             let memory = Arc::new(Memory::default());
-            let lease = keep_lease(&lease_client, &names, pod_uid.as_deref(), timings)?;
-            let issuing = issuing(certs, &namespace, certificate_names, certificate_lifetime, authority_lifetime);
+            let lease = lease::keep(&lease_client, &names, pod_uid.as_deref(), timings)?;
+            let issuing = issuing(
+                certs,
+                &namespace,
+                certificate_names,
+                certificate_lifetime,
+                authority_lifetime,
+            );
             let options = Options {
                 names: names.clone(),
                 configurations,
@@ -152,8 +194,15 @@ pub async fn serve(options: Serve) -> Result<(), Error> {
             };
             let rotator = Rotator::new(client.clone(), options, clock.clone(), Arc::clone(&memory));
             tokio::spawn(rotator.run(lease.clone()));
-            let replica =
-                Replica::new(client.clone(), names, clock, Arc::clone(&resolver), memory, gate, metrics.admission.clone());
+            let replica = Replica::new(
+                client.clone(),
+                names,
+                clock,
+                Arc::clone(&resolver),
+                memory,
+                gate,
+                metrics.admission.clone(),
+            );
             tokio::spawn(replica.run());
             Some(lease)
         }
@@ -161,7 +210,9 @@ pub async fn serve(options: Serve) -> Result<(), Error> {
 
     let reviews = config.appwrapper.user_rbac_admission_check;
     if !reviews {
-        tracing::warn!("userRBACAdmissionCheck is off: whoever may create AppWrappers can create what the controller can");
+        tracing::warn!(
+            "userRBACAdmissionCheck is off: whoever may create AppWrappers can create what the controller can"
+        );
     }
     let access = Access::new(client, reviews, metrics.admission.clone());
     let default_queue = config.appwrapper.default_queue_name.clone();
@@ -169,7 +220,12 @@ pub async fn serve(options: Serve) -> Result<(), Error> {
     let service = Arc::new(Service::new(validator, default_queue, metrics.admission.clone()));
     let listener = listen(bind_address).await?;
     tracing::info!(address = %bind_address, ?certificates, "serving");
-    let server = tokio::spawn(serve::serve(listener, serve::tls(resolver)?, Arc::clone(&service), stop.clone()));
+    let server = tokio::spawn(serve::serve(
+        listener,
+        serve::tls(resolver)?,
+        Arc::clone(&service),
+        stop.clone(),
+    ));
 
     wait_for_signal().await?;
     tracing::info!(seconds = drain_time.as_secs(), "draining");
@@ -178,62 +234,13 @@ pub async fn serve(options: Serve) -> Result<(), Error> {
     tokio::time::sleep(drain_time).await;
     if let Some(lease) = lease {
         // A replica that is not told so would wait for the Lease to run out, nothing worse.
-        let _ = tokio::time::timeout(FLUSH, release(&lease)).await;
+        let _ = tokio::time::timeout(FLUSH, lease::release(&lease)).await;
     }
     stop.cancel();
     let _ = server.await;
     drop(draining);
     telemetry.shutdown(FLUSH).await;
     Ok(())
-}
-
-/// Keeps the certificate Lease in the background. It is shipped with the manifests and not created here.
-fn keep_lease(
-    client: &Client,
-    names: &Names,
-    pod_uid: Option<&str>,
-    timings: LeaseTimings,
-) -> Result<LeaseHandle, Error> {
-    let identity = Identity::of_pod(&names.replica, pod_uid)?;
-    let params = LeaseParams {
-        namespace: names.namespace.clone(),
-        name: names.lease.clone(),
-        identity: identity.clone(),
-        timings,
-        creation: None,
-    };
-    let backend = GuardedLease::new(client, params, BootClock::shared())?;
-    let options = SupervisorOptions {
-        lease: names.lease.clone(),
-        identity,
-        timings,
-        clock: BootClock::shared(),
-        policy: ClaimPolicy::After(Duration::ZERO),
-        standby_poll: timings.renew_period,
-        seed: None,
-        events: Some(Arc::new(|event| tracing::debug!(?event, "certificate Lease"))),
-    };
-    let (handle, supervisor) = Supervisor::new(backend, options)?;
-    tokio::spawn(async move {
-        if let Err(error) = supervisor.run().await {
-            tracing::error!(%error, "the certificate Lease cannot be kept; this replica leaves certificates to others");
-        }
-    });
-    Ok(handle)
-}
-
-async fn release(lease: &LeaseHandle) {
-    lease.set_policy(ClaimPolicy::Never);
-    let tenure = match &*lease.state().borrow() {
-        State::Held(tenure) => Some(tenure.clone()),
-        State::Standby { .. } | State::Lost => None,
-    };
-    if let Some(tenure) = tenure
-        && let Err(error) = lease.release(tenure.drain().await, Default::default()).await
-    {
-        tracing::debug!(%error, "the certificate Lease was not released");
-    }
-    lease.stop().await;
 }
 
 fn issuing(certs: &CertConfig, namespace: &str, more: Vec<String>, serving: Duration, authority: Duration) -> Issuing {
@@ -254,8 +261,13 @@ fn signed(duration: Duration) -> SignedDuration {
 
 /// The configuration, and its hash for the metric.
 fn read_config(path: Option<&Path>) -> Result<(Config, String), Error> {
-    let Some(path) = path else { return Ok((Config::default(), "default".into())) };
-    let text = std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    let Some(path) = path else {
+        return Ok((Config::default(), "default".into()));
+    };
+    let text = std::fs::read_to_string(path).map_err(|source| Error::Read {
+        path: path.to_owned(),
+        source,
+    })?;
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     Ok((Config::from_yaml(&text)?, format!("{:016x}", hasher.finish())))
@@ -263,24 +275,34 @@ fn read_config(path: Option<&Path>) -> Result<(Config, String), Error> {
 
 fn own_namespace() -> Result<String, Error> {
     let text = std::fs::read_to_string(NAMESPACE_FILE).map_err(|_| Error::Namespace)?;
-    Some(text.trim().to_owned()).filter(|name| !name.is_empty()).ok_or(Error::Namespace)
+    Some(text.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .ok_or(Error::Namespace)
 }
 
 fn host_name() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
-    let plain: String = name.trim().chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect();
+    let plain: String = name
+        .trim()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' })
+        .collect();
     Some(plain).filter(|name| !name.is_empty())
 }
 
 fn configured_address(field: &'static str, configured: &BindConfig) -> Result<Option<SocketAddr>, Error> {
     match configured.bind_address.as_deref() {
         None | Some("0" | "") => Ok(None),
-        Some(text) => args::address(text).map(Some).map_err(|fault| Error::Address { field, fault }),
+        Some(text) => args::address(text)
+            .map(Some)
+            .map_err(|fault| Error::Address { field, fault }),
     }
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
-    TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| Error::Listen { address, source })
 }
 
 async fn wait_for_signal() -> Result<(), Error> {

@@ -108,8 +108,16 @@ async fn connection(
     });
     let builder = auto::Builder::new(TokioExecutor::new());
     // Settled by the handshake: nobody is waited for to say which of the two it will be.
-    let mut builder = if is_http2 { builder.http2_only() } else { builder.http1_only() };
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE).max_buf_size(HEAD_LIMIT);
+    let mut builder = if is_http2 {
+        builder.http2_only()
+    } else {
+        builder.http1_only()
+    };
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE)
+        .max_buf_size(HEAD_LIMIT);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -158,7 +166,10 @@ impl Guest {
         }
         counts.all += 1;
         counts.by_address.insert(address, of_one + 1);
-        Some(Self { guests: Arc::clone(guests), address })
+        Some(Self {
+            guests: Arc::clone(guests),
+            address,
+        })
     }
 }
 
@@ -181,7 +192,9 @@ mod tests {
     fn one_address_cannot_take_all_connections() {
         let guests = Arc::new(Guests::default());
         let (one, other) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
-        let mut held: Vec<_> = (0..CONNECTIONS_OF_ONE).map(|_| Guest::admit(&guests, one).unwrap()).collect();
+        let mut held: Vec<_> = (0..CONNECTIONS_OF_ONE)
+            .map(|_| Guest::admit(&guests, one).unwrap())
+            .collect();
         assert!(Guest::admit(&guests, one).is_none());
         assert!(Guest::admit(&guests, other).is_some());
         held.pop();

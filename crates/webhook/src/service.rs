@@ -29,7 +29,7 @@ use tokio::{
 };
 use tracing::{Instrument, field};
 
-use crate::{mutate::mutate, review, review::Verdict, validate::Validator};
+use crate::{mutate::mutate, review, validate::Validator, verdict::Verdict};
 
 /// Largest body: a review holds an object twice, and one object has at most about 3 MiB on its way in.
 pub const BODY_LIMIT: usize = 8 * 1024 * 1024;
@@ -58,7 +58,13 @@ impl Service {
     /// Decides with `validator`; a `default_queue` that is empty sets none.
     pub fn new(validator: Validator, default_queue: String, metrics: Admission) -> Self {
         let turns = Semaphore::new(AT_ONCE);
-        Self { validator, default_queue, metrics, turns, draining: AtomicBool::new(false) }
+        Self {
+            validator,
+            default_queue,
+            metrics,
+            turns,
+            draining: AtomicBool::new(false),
+        }
     }
 
     /// From now on every answer asks its caller to make a new connection, which will go to another replica.
@@ -76,7 +82,9 @@ impl Service {
         let mut answer = self.route(request).await;
         // HTTP/2 has GOAWAY for this.
         if self.draining.load(Ordering::Relaxed) && version < Version::HTTP_2 {
-            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            answer
+                .headers_mut()
+                .insert(CONNECTION, HeaderValue::from_static("close"));
         }
         answer
     }
@@ -106,10 +114,15 @@ impl Service {
             dry_run = field::Empty,
         );
         telemetry::follow_caller(request.headers(), &span);
-        let handled = AssertUnwindSafe(self.handle(webhook, request, deadline).instrument(span)).catch_unwind().await;
+        let handled = AssertUnwindSafe(self.handle(webhook, request, deadline).instrument(span))
+            .catch_unwind()
+            .await;
         let answer = handled.unwrap_or_else(|_| {
             tracing::error!("the decision panicked; this is a bug");
-            text(StatusCode::INTERNAL_SERVER_ERROR, "the webhook failed to decide; see its log")
+            text(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the webhook failed to decide; see its log",
+            )
         });
         counted.answered(match answer.status() {
             StatusCode::OK => WebhookCode::Ok,
@@ -126,7 +139,12 @@ impl Service {
         B: Body<Data = Bytes, Error: Into<BoxError>>,
     {
         let is_json = request.headers().get(CONTENT_TYPE).is_some_and(|value| {
-            value.to_str().is_ok_and(|value| value.split(';').next().is_some_and(|media| media.trim() == "application/json"))
+            value.to_str().is_ok_and(|value| {
+                value
+                    .split(';')
+                    .next()
+                    .is_some_and(|media| media.trim() == "application/json")
+            })
         });
         if !is_json {
             return text(StatusCode::BAD_REQUEST, "the content type must be application/json");
@@ -154,7 +172,9 @@ impl Service {
         };
         self.tell(webhook, &review, &verdict);
         let mut answer = Response::new(Full::from(verdict.answer(&review.uid)));
-        answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        answer
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         answer
     }
 
@@ -168,7 +188,11 @@ impl Service {
         span.record("reason", reason.as_str());
         span.record("dry_run", review.dry_run.unwrap_or_default());
         if let Some(denial) = &verdict.denial {
-            tracing::info!(namespace = review.namespace, reason = reason.as_str(), "AppWrapper refused");
+            tracing::info!(
+                namespace = review.namespace,
+                reason = reason.as_str(),
+                "AppWrapper refused"
+            );
             tracing::debug!(user = review.user_info.username, message = denial.message, "refusal");
         }
     }
@@ -178,20 +202,27 @@ impl Service {
 fn budget(query: &str) -> Duration {
     let limit = query.split('&').find_map(|pair| pair.strip_prefix("timeout="));
     let limit = limit.and_then(|limit| limit.parse::<GoDuration>().ok());
-    let limit = limit.and_then(|limit| Duration::try_from(limit.signed()).ok()).filter(|limit| !limit.is_zero());
+    let limit = limit
+        .and_then(|limit| Duration::try_from(limit.signed()).ok())
+        .filter(|limit| !limit.is_zero());
     let limit = limit.unwrap_or(DEFAULT_LIMIT).min(LONGEST_LIMIT);
     let margin = (limit / 10).max(Duration::from_millis(200)).min(limit / 2);
-    limit - margin
+    limit.saturating_sub(margin)
 }
 
 fn too_large() -> Answer {
-    text(StatusCode::PAYLOAD_TOO_LARGE, &format!("the body is larger than {BODY_LIMIT} bytes"))
+    text(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        &format!("the body is larger than {BODY_LIMIT} bytes"),
+    )
 }
 
 fn text(status: StatusCode, message: &str) -> Answer {
     let mut answer = Response::new(Full::from(format!("{message}\n")));
     *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    answer
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     answer
 }
 

@@ -16,7 +16,8 @@ use tokio::time::Instant;
 use crate::{
     access::{Access, Finding},
     immutable, labels,
-    review::{Denial, Request, UserInfo, Verdict},
+    review::{Request, UserInfo},
+    verdict::{Denial, Verdict},
     warnings,
 };
 
@@ -75,10 +76,17 @@ impl Validator {
         let mut faults = structural_faults(&wrapper, &self.config);
         faults.extend(label_faults(&wrapper, &request.user_info));
         let mut warnings = warnings::of_new(&wrapper, &self.config.fault_tolerance);
-        if !faults.iter().any(|fault| fault.reason == DecisionReason::ComponentCount) {
+        if !faults
+            .iter()
+            .any(|fault| fault.reason == DecisionReason::ComponentCount)
+        {
             self.ask(&wrapper, request, deadline, &mut faults, &mut warnings).await;
         }
-        Ok(Verdict { denial: denial(&faults), warnings, ..Verdict::default() })
+        Ok(Verdict {
+            denial: denial(&faults),
+            warnings,
+            ..Verdict::default()
+        })
     }
 
     /// Asks about each kind that could be wrapped at all.
@@ -93,7 +101,10 @@ impl Validator {
         let hopeless: HashSet<_> = faults
             .iter()
             .filter(|fault| {
-                matches!(fault.reason, DecisionReason::KindNotAllowed | DecisionReason::Nested | DecisionReason::Malformed)
+                matches!(
+                    fault.reason,
+                    DecisionReason::KindNotAllowed | DecisionReason::Nested | DecisionReason::Malformed
+                )
             })
             .map(|fault| fault.field.clone())
             .collect();
@@ -106,9 +117,14 @@ impl Validator {
             })
             .collect();
         let types = asked.iter().map(|(_, type_ref)| type_ref.clone());
-        let findings = self.access.check(types, &request.namespace, &request.user_info, deadline).await;
+        let findings = self
+            .access
+            .check(types, &request.namespace, &request.user_info, deadline)
+            .await;
         for (field, type_ref) in asked {
-            let found = findings.get(&type_ref.api_version).and_then(|kinds| kinds.get(&type_ref.kind));
+            let found = findings
+                .get(&type_ref.api_version)
+                .and_then(|kinds| kinds.get(&type_ref.kind));
             match found {
                 Some(Finding::Refused(reason, text)) => faults.push(FieldFault::new(*reason, field, "Forbidden", text)),
                 Some(Finding::Unanswered(reason, text)) => faults.push(FieldFault {
@@ -129,7 +145,11 @@ impl Validator {
             .map(|change| FieldFault::new(DecisionReason::Immutable, change.field, "Forbidden", change.message))
             .collect();
         let warnings = warnings::of_update(&old, &new, &self.config.fault_tolerance);
-        Ok(Verdict { denial: denial(&faults), warnings, ..Verdict::default() })
+        Ok(Verdict {
+            denial: denial(&faults),
+            warnings,
+            ..Verdict::default()
+        })
     }
 }
 
@@ -159,7 +179,12 @@ fn label_faults(wrapper: &AppWrapper, user: &UserInfo) -> Vec<FieldFault> {
             "{value:.63?} is not {wanted}; it is set at creation, so either another mutating webhook has changed it or \
              the AppWrapper's own is missing: an administrator should look at the mutating webhook configurations"
         );
-        FieldFault::new(DecisionReason::Identity, format!("metadata.labels[{key}]"), "Forbidden", &message)
+        FieldFault::new(
+            DecisionReason::Identity,
+            format!("metadata.labels[{key}]"),
+            "Forbidden",
+            &message,
+        )
     };
     let mut faults = Vec::new();
     for (key, wanted) in labels::identity(user) {

@@ -45,7 +45,9 @@ pub fn of_new(wrapper: &AppWrapper, tolerance: &FaultToleranceConfig) -> Vec<Str
         && manager != CONTROLLER_NAME
         && manager != MULTIKUEUE
     {
-        warnings.push(format!("spec.managedBy is {manager:.80?}: this controller will leave the AppWrapper alone"));
+        warnings.push(format!(
+            "spec.managedBy is {manager:.80?}: this controller will leave the AppWrapper alone"
+        ));
     }
     limited(warnings)
 }
@@ -63,9 +65,13 @@ fn of_annotations(wrapper: &AppWrapper, tolerance: &FaultToleranceConfig) -> Vec
     let annotations = wrapper.metadata.annotations.as_ref().unwrap_or(&none);
     let (parsed, faults) = Annotations::parse(annotations);
     let mut warnings: Vec<_> = faults.iter().map(ToString::to_string).collect();
-    let unknown = annotations.keys().filter_map(|name| name.strip_prefix(ANNOTATION_PREFIX));
+    let unknown = annotations
+        .keys()
+        .filter_map(|name| name.strip_prefix(ANNOTATION_PREFIX));
     for suffix in unknown.filter(|suffix| !KNOWN_SUFFIXES.contains(suffix)) {
-        warnings.push(format!("annotation {ANNOTATION_PREFIX}{suffix} is not known and has no effect"));
+        warnings.push(format!(
+            "annotation {ANNOTATION_PREFIX}{suffix} is not known and has no effect"
+        ));
     }
     let ceiling = tolerance.grace_period_maximum;
     for (suffix, value) in [
@@ -86,7 +92,10 @@ fn of_annotations(wrapper: &AppWrapper, tolerance: &FaultToleranceConfig) -> Vec
         ));
     }
     let longest = tolerance.success_ttl;
-    if parsed.success_ttl.is_some_and(|ttl| ttl <= GoDuration::ZERO || ttl > longest) {
+    if parsed
+        .success_ttl
+        .is_some_and(|ttl| ttl <= GoDuration::ZERO || ttl > longest)
+    {
         warnings.push(format!(
             "annotation {ANNOTATION_PREFIX}{} is not within the configured ceiling; {longest} is used",
             suffix::SUCCESS_TTL
@@ -105,7 +114,11 @@ fn may_make_pods(type_ref: &TypeRef) -> bool {
 }
 
 fn limited(warnings: Vec<String>) -> Vec<String> {
-    warnings.into_iter().take(LIMIT).map(|warning| warning.chars().take(LENGTH).collect()).collect()
+    warnings
+        .into_iter()
+        .take(LIMIT)
+        .map(|warning| warning.chars().take(LENGTH).collect())
+        .collect()
 }
 
 #[cfg(test)]
@@ -115,6 +128,7 @@ mod tests {
 
     use super::*;
 
+    #[allow(clippy::needless_pass_by_value, reason = "reads better in a table")]
     fn warned(annotations: Value, template: Value, managed_by: Value) -> Vec<String> {
         let wrapper = serde_json::from_value(json!({
             "metadata": {"name": "a", "annotations": annotations},
@@ -125,7 +139,11 @@ mod tests {
     }
 
     fn annotated(suffix: &str, value: &str) -> Vec<String> {
-        warned(json!({format!("{ANNOTATION_PREFIX}{suffix}"): value}), json!({"apiVersion": "v1", "kind": "Pod"}), json!(null))
+        warned(
+            json!({format!("{ANNOTATION_PREFIX}{suffix}"): value}),
+            json!({"apiVersion": "v1", "kind": "Pod"}),
+            json!(null),
+        )
     }
 
     #[rstest]
@@ -149,7 +167,10 @@ mod tests {
     fn doubtful_annotations_are(#[case] suffix: &str, #[case] value: &str, #[case] text: &str) {
         let warnings = annotated(suffix, value);
         assert_eq!(warnings.len(), 1, "{warnings:?}");
-        assert!(warnings[0].contains(text) && warnings[0].contains(suffix), "{warnings:?}");
+        assert!(
+            warnings[0].contains(text) && warnings[0].contains(suffix),
+            "{warnings:?}"
+        );
     }
 
     #[rstest]
@@ -159,13 +180,21 @@ mod tests {
     #[case("scheduling.x-k8s.io/v1alpha1", "PodGroup", 0)]
     #[case("batch/v1", "Job", 0)]
     fn a_kind_whose_pods_are_not_known_is(#[case] api_version: &str, #[case] kind: &str, #[case] count: usize) {
-        assert_eq!(warned(json!({}), json!({"apiVersion": api_version, "kind": kind}), json!(null)).len(), count);
+        assert_eq!(
+            warned(json!({}), json!({"apiVersion": api_version, "kind": kind}), json!(null)).len(),
+            count
+        );
     }
 
     #[test]
     fn a_strange_manager_is() {
         let pod = json!({"apiVersion": "v1", "kind": "Pod"});
-        for (manager, count) in [(json!("x"), 1), (json!(""), 1), (json!(MULTIKUEUE), 0), (json!(CONTROLLER_NAME), 0)] {
+        for (manager, count) in [
+            (json!("x"), 1),
+            (json!(""), 1),
+            (json!(MULTIKUEUE), 0),
+            (json!(CONTROLLER_NAME), 0),
+        ] {
             assert_eq!(warned(json!({}), pod.clone(), manager).len(), count);
         }
     }

@@ -1,4 +1,4 @@
-//! Reviews through the real service: every rule with a right and a wrong case, the access review, limits and failures.
+//! Reviews through the real service: labels, the access review, updates, limits and failures. The rules are in `rules.rs`.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -16,126 +16,26 @@ use serde_json::{Value, json};
 async fn a_plain_appwrapper_is_let_in_with_its_labels() {
     let webhook = Webhook::new("appwrapper:\n  defaultQueueName: team-queue\n");
     let mut object = wrapper(vec![component(pod("p")), component(service("s"))]);
-    let mutated = webhook.post(MUTATE, review("CREATE", &user(), &object, &Value::Null)).await;
+    let mutated = webhook
+        .post(MUTATE, review("CREATE", &user(), &object, &Value::Null))
+        .await;
     apply(&mut object, &mutated.response);
     let labels = object["metadata"]["labels"].as_object().unwrap();
     assert_eq!(labels["workload.codeflare.dev/user"], "ann");
     assert_eq!(labels["workload.codeflare.dev/userid"], "u-1");
     assert_eq!(labels["kueue.x-k8s.io/queue-name"], "team-queue");
-    assert!(labels["workload.codeflare.dev/slot"].as_str().is_some_and(|slot| slot.len() == 2));
+    assert!(
+        labels["workload.codeflare.dev/slot"]
+            .as_str()
+            .is_some_and(|slot| slot.len() == 2)
+    );
     assert!(object["spec"].get("suspend").is_none(), "suspend belongs to Kueue");
-    let validated = webhook.post(VALIDATE, review("CREATE", &user(), &object, &Value::Null)).await;
+    let validated = webhook
+        .post(VALIDATE, review("CREATE", &user(), &object, &Value::Null))
+        .await;
     assert!(validated.allowed(), "{}", validated.text);
     assert_eq!(validated.response["status"]["code"], 200);
     assert_eq!(validated.response["uid"], "705ab4f5-6393-11e8-b7cc-42010a800002");
-}
-
-/// Rules of a new AppWrapper: what is wrong, and the fields that the refusal must name, exactly.
-#[tokio::test]
-async fn every_rule_of_creation_names_its_field() {
-    let with = |mut template: Value, path: &str, value: Value| {
-        *pointer(&mut template, path) = value;
-        template
-    };
-    let declared = |template: Value, pod_sets: Value| json!({"template": template, "podSets": pod_sets});
-    let named = |name: &str, object: Value| with(object, "/metadata/name", json!(name));
-    let cases: Vec<(&str, Value, &[&str])> = vec![
-        ("no components", wrapper(vec![]), &["spec.components"]),
-        ("only a Service", wrapper(vec![component(service("s"))]), &["spec.components"]),
-        ("nine pods", wrapper((0..9).map(|i| component(pod(&format!("p{i}")))).collect()), &["spec.components"]),
-        ("no object", wrapper(vec![component(json!("x")), component(pod("p"))]), &["spec.components[0].template"]),
-        ("no kind", wrapper(vec![component(json!({"apiVersion": "v1"})), component(pod("p"))]), &["spec.components[0].template"]),
-        ("nested", wrapper(vec![component(pod("p")), component(named("n", wrapper(vec![component(pod("q"))])))]), &["spec.components[1].template"]),
-        ("nested, other version", wrapper(vec![component(pod("p")), component(json!({"apiVersion": "workload.codeflare.dev/v2", "kind": "AppWrapper", "metadata": {"name": "x"}}))]), &["spec.components[1].template"]),
-        ("a list", wrapper(vec![component(pod("p")), component(json!({"apiVersion": "v1", "kind": "List", "metadata": {"name": "l"}, "items": [pod("q")]}))]), &["spec.components[1].template"]),
-        ("other namespace", wrapper(vec![component(with(pod("p"), "/metadata/namespace", json!("other")))]), &["spec.components[0].template.metadata.namespace"]),
-        ("no name", wrapper(vec![component(with(pod("p"), "/metadata/name", json!("")))]), &["spec.components[0].template.metadata"]),
-        ("owner", wrapper(vec![component(with(pod("p"), "/metadata/ownerReferences", json!([{"uid": "x", "kind": "Pod", "name": "q", "apiVersion": "v1"}])))]), &["spec.components[0].template.metadata.ownerReferences"]),
-        ("finalizer", wrapper(vec![component(with(pod("p"), "/metadata/finalizers", json!(["x/y"])))]), &["spec.components[0].template.metadata.finalizers"]),
-        ("status", wrapper(vec![component(with(pod("p"), "/status", json!({"phase": "Running"})))]), &["spec.components[0].template.status"]),
-        ("somebody's label", wrapper(vec![component(with(pod("p"), "/metadata/labels", json!({"workload.codeflare.dev/appwrapper": "b"})))]), &["spec.components[0].template.metadata.labels[workload.codeflare.dev/appwrapper]"]),
-        ("somebody's label on pods", wrapper(vec![component(with(job("j"), "/spec/template/metadata", json!({"labels": {"workload.codeflare.dev/appwrapper": "b"}})))]), &["spec.components[0].template.spec.template.metadata.labels[workload.codeflare.dev/appwrapper]"]),
-        ("twice", wrapper(vec![component(pod("p")), component(pod("p"))]), &["spec.components[1].template.metadata.name"]),
-        ("RBAC", wrapper(vec![component(pod("p")), component(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "r"}}))]), &["spec.components[1].template"]),
-        ("not on the list", wrapper(vec![component(pod("p")), component(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}))]), &["spec.components[1].template"]),
-        ("no path", wrapper(vec![declared(pod("p"), json!([{"path": ""}]))]), &["spec.components[0].podSets[0].path", "spec.components[0].podSets[0].path", "spec.components[0].podSets"]),
-        ("no pod template", wrapper(vec![declared(service("s"), json!([{"path": "template.metadata"}]))]), &["spec.components[0].podSets[0].path"]),
-        ("missing field", wrapper(vec![declared(service("s"), json!([{"path": "template.spec.tmpl"}]))]), &["spec.components[0].podSets[0].path"]),
-        ("index of a map", wrapper(vec![declared(service("s"), json!([{"path": "template.spec[0]"}]))]), &["spec.components[0].podSets[0].path"]),
-        ("index out of range", wrapper(vec![declared(service("s"), json!([{"path": "template.spec.ports[1]"}]))]), &["spec.components[0].podSets[0].path"]),
-        ("negative replicas", wrapper(vec![declared(with(service("s"), "/spec", json!({"spec": {"containers": []}})), json!([{"path": "template.spec", "replicas": -1}]))]), &["spec.components[0].podSets[0].replicas"]),
-        ("declared twice", wrapper(vec![declared(pod("p"), json!([{"path": "template"}, {"path": "template"}]))]), &["spec.components[0].podSets"]),
-        ("count differs", wrapper(vec![declared(job("j"), json!([{"path": "template.spec.template"}, {"path": "template.spec.template"}]))]), &["spec.components[0].podSets"]),
-        ("replicas differ", wrapper(vec![declared(job("j"), json!([{"path": "template.spec.template", "replicas": 2}]))]), &["spec.components[0].podSets"]),
-        ("cannot be inferred", wrapper(vec![component(with(job("j"), "/spec/template/spec/bogus", json!(1)))]), &["spec.components[0].template", "spec.components"]),
-        ("overflow", wrapper(vec![component(json!({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "j"}, "spec": {"replicatedJobs": [
-            {"replicas": 65_536, "template": {"spec": {"parallelism": 65_536, "template": {"spec": {"containers": []}}}}}]}}))]), &["spec.components[0].template", "spec.components"]),
-        ("a long name", { let mut long = wrapper(vec![component(pod("p"))]); long["metadata"]["name"] = "a".repeat(64).into(); long }, &["metadata.name"]),
-    ];
-    let webhook = Webhook::new("");
-    for (case, object, fields) in cases {
-        let outcome = webhook.create(object).await;
-        assert!(!outcome.allowed(), "{case}: {}", outcome.text);
-        assert_eq!(outcome.fields(), fields, "{case}: {}", outcome.message());
-        assert_eq!(outcome.response["status"]["code"], 403, "{case}");
-        assert_eq!(outcome.response["status"]["reason"], "Forbidden", "{case}");
-        let longest = outcome.message().len() / fields.len();
-        assert!(longest < 420, "{case}: {} bytes a fault: {}", longest, outcome.message());
-    }
-}
-
-fn pointer<'a>(value: &'a mut Value, path: &str) -> &'a mut Value {
-    path.split('/').skip(1).fold(value, |value, key| {
-        value.as_object_mut().unwrap().entry(key).or_insert(json!({}))
-    })
-}
-
-#[tokio::test]
-async fn right_cases_pass_without_a_word() {
-    let mut named = pod("p");
-    named["metadata"]["namespace"] = "ns".into();
-    let declared = json!({"template": job("j"), "podSets": [{"path": "template.spec.template"}]});
-    let mut generated = job("x");
-    generated["metadata"] = json!({"generateName": "x-", "creationTimestamp": null});
-    generated["status"] = json!({});
-    let mut two_indices = json!({"template": service("lists"), "podSets": [{"path": "template.spec.list[1].tpl", "replicas": 2}]});
-    two_indices["template"]["spec"]["list"] = json!([{}, {"tpl": {"spec": {"containers": [{"name": "c"}]}}}]);
-    let webhook = Webhook::new("");
-    for object in [
-        wrapper(vec![component(pod("p"))]),
-        wrapper(vec![component(named), component(service("s"))]),
-        wrapper(vec![declared]),
-        wrapper(vec![component(generated.clone()), component(generated)]),
-        wrapper(vec![component(service("s")), two_indices]),
-        wrapper((0..8).map(|i| component(pod(&format!("p{i}")))).collect()),
-    ] {
-        let outcome = webhook.create(object).await;
-        assert!(outcome.allowed(), "{}", outcome.message());
-        assert_eq!(outcome.warnings(), Vec::<String>::new());
-    }
-}
-
-#[tokio::test]
-async fn the_limit_of_pod_sets_is_configured_and_named() {
-    let pods = |count: usize| wrapper((0..count).map(|i| component(pod(&format!("p{i}")))).collect());
-    for (yaml, limit) in [("", 8), ("appwrapper:\n  admission:\n    maxPodSets: 18\n", 18)] {
-        let webhook = Webhook::new(yaml);
-        assert!(webhook.create(pods(limit)).await.allowed());
-        let refused = webhook.create(pods(limit + 1)).await;
-        let count = format!("contains {} podspecs; at most {limit} are allowed (appwrapper.admission.maxPodSets", limit + 1);
-        assert!(refused.message().contains(&count), "{}", refused.message());
-    }
-}
-
-#[tokio::test]
-async fn the_list_of_kinds_is_configured_and_named() {
-    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
-    let object = wrapper(vec![component(pod("p")), component(secret)]);
-    let refused = Webhook::new("").create(object.clone()).await;
-    assert!(refused.message().contains("appwrapper.admission.allowedKinds"), "{}", refused.message());
-    let webhook = Webhook::new("appwrapper:\n  admission:\n    allowedKinds: [Pod, Secret]\n");
-    assert!(webhook.create(object).await.allowed());
-    assert!(!webhook.create(wrapper(vec![component(job("j"))])).await.allowed());
 }
 
 /// A namespace admin, who may do everything in his namespace, wraps what is not of a namespace.
@@ -143,14 +43,23 @@ async fn the_list_of_kinds_is_configured_and_named() {
 async fn cluster_scoped_kinds_are_refused_even_to_an_admin_of_the_namespace() {
     let yaml = "appwrapper:\n  admission:\n    allowedKinds: [\"*\"]\n    unsafeAllowPrivilegedKinds: true\n";
     let webhook = Webhook::with_policy(yaml, |spec| spec["resourceAttributes"]["namespace"] == "ns");
-    for (api_version, kind) in [("v1", "Namespace"), ("v1", "Node"), ("rbac.authorization.k8s.io/v1", "ClusterRole")] {
+    for (api_version, kind) in [
+        ("v1", "Namespace"),
+        ("v1", "Node"),
+        ("rbac.authorization.k8s.io/v1", "ClusterRole"),
+    ] {
         let wrapped = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}});
-        let outcome = webhook.create(wrapper(vec![component(pod("p")), component(wrapped)])).await;
+        let outcome = webhook
+            .create(wrapper(vec![component(pod("p")), component(wrapped)]))
+            .await;
         assert_eq!(outcome.fields(), ["spec.components[1].template"]);
         assert!(outcome.message().contains("is cluster-scoped"), "{}", outcome.message());
     }
     for review in webhook.reviews() {
-        assert_eq!(review["resourceAttributes"]["resource"], "pods", "no right is asked for what is refused anyway");
+        assert_eq!(
+            review["resourceAttributes"]["resource"], "pods",
+            "no right is asked for what is refused anyway"
+        );
     }
 }
 
@@ -161,13 +70,24 @@ async fn rights_are_asked_once_per_kind_with_all_that_is_known_of_the_user() {
         let groups = spec["groups"].as_array().cloned().unwrap_or_default();
         groups.contains(&json!("team")) || spec["extra"]["scopes"] == json!(["job-runner"])
     });
-    let object = wrapper(vec![component(pod("p")), component(job("j")), component(pod("q")), component(service("s"))]);
+    let object = wrapper(vec![
+        component(pod("p")),
+        component(job("j")),
+        component(pod("q")),
+        component(service("s")),
+    ]);
     assert!(webhook.create(object.clone()).await.allowed());
     let mut reviews = webhook.reviews();
     reviews.sort_by_key(ToString::to_string);
-    let attributes: Vec<_> = reviews.iter().map(|review| review["resourceAttributes"].clone()).collect();
+    let attributes: Vec<_> = reviews
+        .iter()
+        .map(|review| review["resourceAttributes"].clone())
+        .collect();
     let asked = |group: &str, resource: &str| json!({"namespace": "ns", "verb": "create", "group": group, "version": "v1", "resource": resource});
-    assert_eq!(attributes, [asked("", "pods"), asked("", "services"), asked("batch", "jobs")]);
+    assert_eq!(
+        attributes,
+        [asked("", "pods"), asked("", "services"), asked("batch", "jobs")]
+    );
     for review in &reviews {
         assert_eq!(review["user"], "ann");
         assert_eq!(review["uid"], "u-1");
@@ -180,17 +100,33 @@ async fn rights_are_asked_once_per_kind_with_all_that_is_known_of_the_user() {
     let refused = webhook.create_as(&nobody, object).await;
     assert_eq!(
         refused.fields(),
-        (0..4).map(|i| format!("spec.components[{i}].template")).collect::<Vec<_>>(),
+        (0..4)
+            .map(|i| format!("spec.components[{i}].template"))
+            .collect::<Vec<_>>(),
     );
-    assert!(refused.message().contains("User eve is not authorized to create jobs.batch in ns"), "{}", refused.message());
+    assert!(
+        refused
+            .message()
+            .contains("User eve is not authorized to create jobs.batch in ns"),
+        "{}",
+        refused.message()
+    );
 }
 
 #[tokio::test]
 async fn without_the_check_no_right_is_asked_but_scope_still_counts() {
-    let webhook = Webhook::with_policy("appwrapper:\n  userRBACAdmissionCheck: false\n  admission:\n    allowedKinds: [Pod, Namespace]\n", |_| false);
+    let webhook = Webhook::with_policy(
+        "appwrapper:\n  userRBACAdmissionCheck: false\n  admission:\n    allowedKinds: [Pod, Namespace]\n",
+        |_| false,
+    );
     assert!(webhook.create(wrapper(vec![component(pod("p"))])).await.allowed());
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}});
-    assert!(!webhook.create(wrapper(vec![component(pod("p")), component(namespace)])).await.allowed());
+    assert!(
+        !webhook
+            .create(wrapper(vec![component(pod("p")), component(namespace)]))
+            .await
+            .allowed()
+    );
     assert!(webhook.reviews().is_empty());
 }
 
@@ -209,9 +145,17 @@ async fn three_hundred_components_are_one_review_per_kind_and_in_time() {
 #[tokio::test]
 async fn far_too_many_components_are_refused_without_being_looked_at() {
     let webhook = Webhook::new("");
-    let outcome = webhook.create(wrapper((0..10_000).map(|i| component(service(&format!("s{i}")))).collect())).await;
+    let outcome = webhook
+        .create(wrapper(
+            (0..10_000).map(|i| component(service(&format!("s{i}")))).collect(),
+        ))
+        .await;
     assert_eq!(outcome.fields(), ["spec.components"]);
-    assert!(outcome.message().contains("10000 components; at most 500"), "{}", outcome.message());
+    assert!(
+        outcome.message().contains("10000 components; at most 500"),
+        "{}",
+        outcome.message()
+    );
     assert!(webhook.server.requests().is_empty());
 }
 
@@ -222,15 +166,27 @@ async fn a_silent_api_server_costs_a_retryable_refusal_before_the_callers_limit(
         webhook.policy.remove();
         webhook.server.faults().add(hang, Effect::Hang);
         let mut object = wrapper(vec![component(pod("p")), component(job("j"))]);
-        let mutated = webhook.post(MUTATE, review("CREATE", &user(), &object, &Value::Null)).await;
+        let mutated = webhook
+            .post(MUTATE, review("CREATE", &user(), &object, &Value::Null))
+            .await;
         apply(&mut object, &mutated.response);
         let begun = tokio::time::Instant::now();
         let body = review("CREATE", &user(), &object, &Value::Null);
         let outcome = webhook.post(&format!("{VALIDATE}?timeout=3s"), body).await;
         let took = begun.elapsed();
-        assert!(took > Duration::from_secs(2) && took < Duration::from_secs(3), "{took:?}");
-        assert_eq!(outcome.fields(), ["spec.components[0].template", "spec.components[1].template"]);
-        assert!(outcome.message().contains("could not check in time"), "{}", outcome.message());
+        assert!(
+            took > Duration::from_secs(2) && took < Duration::from_secs(3),
+            "{took:?}"
+        );
+        assert_eq!(
+            outcome.fields(),
+            ["spec.components[0].template", "spec.components[1].template"]
+        );
+        assert!(
+            outcome.message().contains("could not check in time"),
+            "{}",
+            outcome.message()
+        );
         assert_eq!(outcome.response["status"]["code"], 503);
         assert_eq!(outcome.response["status"]["details"]["retryAfterSeconds"], 1);
     }
@@ -242,12 +198,21 @@ async fn a_failing_api_server_is_told_apart_from_a_missing_right_and_passes() {
         (Match::verb(Verb::Create).resource(SARS), "the access review failed"),
         (Match::verb(Verb::Other), "discovery failed"),
     ] {
-        for effect in [Effect::internal_error(), Effect::Refuse, Effect::Undecodable, Effect::too_many_requests()] {
+        for effect in [
+            Effect::internal_error(),
+            Effect::Refuse,
+            Effect::Undecodable,
+            Effect::too_many_requests(),
+        ] {
             let webhook = Webhook::new("");
             webhook.policy.remove();
             let fault = webhook.server.faults().add(broken.clone(), effect);
             let outcome = webhook.create(wrapper(vec![component(pod("p"))])).await;
-            assert!(outcome.message().contains("could not check") && outcome.message().contains(told), "{}", outcome.message());
+            assert!(
+                outcome.message().contains("could not check") && outcome.message().contains(told),
+                "{}",
+                outcome.message()
+            );
             assert!(!outcome.message().contains("not authorized"));
             assert_eq!(outcome.response["status"]["code"], 503);
             fault.remove();
@@ -261,8 +226,13 @@ async fn a_failing_api_server_is_told_apart_from_a_missing_right_and_passes() {
     // A fault of the object is told for what it is, whatever else fails.
     let webhook = Webhook::new("");
     webhook.server.faults().clear();
-    webhook.server.faults().add(Match::verb(Verb::Create), Effect::internal_error());
-    let outcome = webhook.create(wrapper(vec![component(pod("p")), component(pod("p"))])).await;
+    webhook
+        .server
+        .faults()
+        .add(Match::verb(Verb::Create), Effect::internal_error());
+    let outcome = webhook
+        .create(wrapper(vec![component(pod("p")), component(pod("p"))]))
+        .await;
     assert_eq!(outcome.response["status"]["code"], 403);
 }
 
@@ -271,8 +241,14 @@ async fn a_kind_that_is_not_served_is_refused_and_never_asked_for_as_a_star() {
     let yaml = "appwrapper:\n  admission:\n    allowedKinds: [\"*\"]\n";
     let webhook = Webhook::new(yaml);
     let gadget = json!({"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": "g"}});
-    let outcome = webhook.create(wrapper(vec![component(pod("p")), component(gadget)])).await;
-    assert!(outcome.message().contains("serves no kind Gadget"), "{}", outcome.message());
+    let outcome = webhook
+        .create(wrapper(vec![component(pod("p")), component(gadget)]))
+        .await;
+    assert!(
+        outcome.message().contains("serves no kind Gadget"),
+        "{}",
+        outcome.message()
+    );
     // A kind of our own table may come before its definition: its right is asked for by its proper name.
     webhook.server.unregister("rayclusters");
     let ray = json!({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "r"}, "spec": {
@@ -293,17 +269,33 @@ async fn forged_labels_do_not_survive_creation_and_are_refused_without_the_mutat
         "workload.codeflare.dev/user": "root", "workload.codeflare.dev/userid": "0", "workload.codeflare.dev/slot": "3f",
     });
     assert!(webhook.create(forged.clone()).await.allowed(), "they are overwritten");
-    let refused = webhook.post(VALIDATE, review("CREATE", &user(), &forged, &Value::Null)).await;
-    assert_eq!(refused.fields(), ["metadata.labels[workload.codeflare.dev/user]", "metadata.labels[workload.codeflare.dev/userid]"]);
+    let refused = webhook
+        .post(VALIDATE, review("CREATE", &user(), &forged, &Value::Null))
+        .await;
+    assert_eq!(
+        refused.fields(),
+        [
+            "metadata.labels[workload.codeflare.dev/user]",
+            "metadata.labels[workload.codeflare.dev/userid]"
+        ]
+    );
     let bare = wrapper(vec![component(pod("p"))]);
-    let refused = webhook.post(VALIDATE, review("CREATE", &user(), &bare, &Value::Null)).await;
+    let refused = webhook
+        .post(VALIDATE, review("CREATE", &user(), &bare, &Value::Null))
+        .await;
     assert_eq!(refused.fields().len(), 3, "{}", refused.message());
 }
 
 #[tokio::test]
 async fn strange_users_can_create_too() {
     let webhook = Webhook::new("");
-    for username in ["system:serviceaccount:a:b", &"x".repeat(100), &"é".repeat(50), "---", ""] {
+    for username in [
+        "system:serviceaccount:a:b",
+        &"x".repeat(100),
+        &"é".repeat(50),
+        "---",
+        "",
+    ] {
         let strange = json!({"username": username, "uid": ""});
         let outcome = webhook.create_as(&strange, wrapper(vec![component(pod("p"))])).await;
         assert!(outcome.allowed(), "{username}: {}", outcome.message());
@@ -332,10 +324,18 @@ async fn an_update_changes_what_it_may_and_nothing_else() {
     new["spec"]["components"][0]["template"]["spec"]["parallelism"] = 2.into();
     new["metadata"]["labels"]["workload.codeflare.dev/user"] = "eve".into();
     let refused = webhook.update(&old, &new).await;
-    assert_eq!(refused.fields(), ["spec.components[0].template.raw", "metadata.labels[workload.codeflare.dev/user]"]);
+    assert_eq!(
+        refused.fields(),
+        [
+            "spec.components[0].template.raw",
+            "metadata.labels[workload.codeflare.dev/user]"
+        ]
+    );
     assert!(webhook.reviews().is_empty(), "an update asks for no rights");
     // What an older webhook let in can still lose its finalizer.
-    let strange = wrapper(vec![component(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"}))]);
+    let strange = wrapper(vec![component(
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"}),
+    )]);
     assert!(webhook.update(&strange, &strange).await.allowed());
 }
 
@@ -343,7 +343,9 @@ async fn an_update_changes_what_it_may_and_nothing_else() {
 async fn deletion_and_subresources_pass() {
     let webhook = Webhook::new("");
     for path in [MUTATE, VALIDATE] {
-        let outcome = webhook.post(path, review("DELETE", &user(), &Value::Null, &wrapper(vec![]))).await;
+        let outcome = webhook
+            .post(path, review("DELETE", &user(), &Value::Null, &wrapper(vec![])))
+            .await;
         assert!(outcome.allowed(), "{}", outcome.text);
         assert!(outcome.response.get("patch").is_none());
     }

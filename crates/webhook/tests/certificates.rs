@@ -1,229 +1,29 @@
-//! Replicas that look after their own certificates, on the fake API server and under a clock that is moved.
-//!
-//! Each replica is what a process runs: it follows the Secret, and looks after the certificates while it holds the Lease. A
-//! prober asks every second whether the two configurations trust what each replica serves, as the API server would at a
-//! call.
+//! Replicas that look after their own certificates, on the fake API server and under a clock that is moved: first start,
+//! rotation, damage, wrong clocks, several rotators, death of the holder, expiry.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 mod common;
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
-use appwrapper_coordination::{
-    ClaimPolicy, GuardedLease, Identity, LeaseParams, LeaseTimings, Supervisor, SupervisorOptions, testing::TokioClock,
-};
-use appwrapper_metrics::{Build, Health, WebhookMetrics};
-use appwrapper_testkit::api_server::{ApiServer, Match};
-use appwrapper_webhook::certs::{
-    bundle::{Configuration, Configurations},
-    clock::ServerClock,
-    gate::Gate,
-    issue::Issuing,
-    material::{Certificate, Material},
-    replica::{Memory, Names, Replica},
-    reports::Reports,
-    resolver::Resolver,
-    rotator::{Options, Rotator},
-};
-use jiff::{SignedDuration, Timestamp};
+use appwrapper_testkit::api_server::Match;
+use appwrapper_webhook::certs::{replica::Memory, reports::Reports, rotator::Rotator};
+use common::replicas::*;
 use serde_json::{Value, json};
-use tokio::{task::JoinSet, time::sleep};
-
-const NAMESPACE: &str = "appwrapper-system";
-const SECRET: &str = "appwrapper-webhook-server-cert";
-const LEASE: &str = "appwrapper-webhook-certificates";
-const MINUTE: Duration = Duration::from_secs(60);
-
-/// Everything that the manifests ship.
-fn installed() -> ApiServer {
-    let server = common::api_server();
-    server.create(json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE, "namespace": NAMESPACE}}));
-    create_secret(&server);
-    for (kind, name) in [("MutatingWebhookConfiguration", "m"), ("ValidatingWebhookConfiguration", "v")] {
-        server.create(json!({
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name},
-            "webhooks": [{"name": "x.workload.codeflare.dev", "clientConfig": {"service": {
-                "name": "appwrapper-webhook-service", "namespace": NAMESPACE, "path": "/x",
-            }}}],
-        }));
-    }
-    server
-}
-
-fn create_secret(server: &ApiServer) {
-    server.create(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, "namespace": NAMESPACE}}));
-}
-
-fn secret(server: &ApiServer) -> Material {
-    let object = server.get("secrets", NAMESPACE, SECRET).unwrap();
-    Material::of(&serde_json::from_value((*object).clone()).unwrap()).0
-}
-
-fn configurations() -> Configurations {
-    Configurations { mutating: "m".into(), validating: "v".into() }
-}
-
-fn bundles(server: &ApiServer) -> [Configuration; 2] {
-    [("mutatingwebhookconfigurations", "m"), ("validatingwebhookconfigurations", "v")]
-        .map(|(plural, name)| serde_json::from_value((*server.get(plural, "", name).unwrap()).clone()).unwrap())
-}
-
-fn common_bundle(server: &ApiServer) -> Vec<Certificate> {
-    let [mutating, validating] = bundles(server);
-    let bundle = mutating.certificates();
-    assert_eq!(bundle, validating.certificates());
-    bundle
-}
-
-fn issuing(serving_minutes: i64, authority_minutes: i64) -> Issuing {
-    Issuing {
-        authority_name: "appwrapper-ca".into(),
-        organisation: "appwrapper".into(),
-        names: vec![format!("appwrapper-webhook-service.{NAMESPACE}.svc")],
-        authority_life: SignedDuration::from_mins(authority_minutes),
-        serving_life: SignedDuration::from_mins(serving_minutes),
-    }
-}
-
-/// A clock that follows tokio's, shifted by some minutes.
-fn clock(shift_minutes: i64) -> ServerClock {
-    let start: Timestamp = "2026-12-01T00:00:00Z".parse().unwrap();
-    let begun = BEGUN.with(|begun| *begun);
-    ServerClock::new(move || {
-        let passed = SignedDuration::try_from(begun.elapsed()).unwrap();
-        start + passed + SignedDuration::from_mins(shift_minutes)
-    })
-}
-
-thread_local! {
-    /// Each test has a thread and a paused clock of its own.
-    static BEGUN: tokio::time::Instant = tokio::time::Instant::now();
-}
-
-fn names(replica: &str) -> Names {
-    Names { namespace: NAMESPACE.into(), secret: SECRET.into(), lease: LEASE.into(), replica: replica.into() }
-}
-
-fn options(replica: &str, issuing: Issuing) -> Options {
-    Options { names: names(replica), configurations: configurations(), issuing, settle: SignedDuration::from_secs(30) }
-}
-
-/// One process.
-struct Process {
-    resolver: Arc<Resolver>,
-    health: Health,
-    metrics: Arc<WebhookMetrics>,
-    tasks: JoinSet<()>,
-}
-
-impl Process {
-    fn start(server: &ApiServer, name: &str, issuing: Issuing, shift_minutes: i64) -> Self {
-        let client = server.client_as(name);
-        let metrics = WebhookMetrics::new(&Build::default());
-        let admission = metrics.admission.clone();
-        let health = Health::new();
-        let clock = clock(shift_minutes);
-        let resolver = Resolver::new(admission.clone());
-        let gate = Gate::new(client.clone(), configurations(), clock.clone(), admission.clone(), &health);
-        let memory = Arc::new(Memory::default());
-        let timings = LeaseTimings::for_duration(Duration::from_secs(30)).unwrap();
-        let boot: appwrapper_coordination::SharedClock = Arc::new(TokioClock::default());
-        let identity = Identity::of_pod(name, None).unwrap();
-        let params = LeaseParams {
-            namespace: NAMESPACE.into(),
-            name: LEASE.into(),
-            identity: identity.clone(),
-            timings,
-            creation: None,
-        };
-        let backend = GuardedLease::new(&client, params, Arc::clone(&boot)).unwrap();
-        let supervisor = SupervisorOptions {
-            lease: LEASE.into(),
-            identity,
-            timings,
-            clock: boot,
-            policy: ClaimPolicy::After(Duration::ZERO),
-            standby_poll: timings.renew_period,
-            seed: Some(1),
-            events: None,
-        };
-        let (lease, supervisor) = Supervisor::new(backend, supervisor).unwrap();
-        let rotator = Rotator::new(client.clone(), options(name, issuing), clock.clone(), Arc::clone(&memory));
-        let replica = Replica::new(client, names(name), clock, Arc::clone(&resolver), memory, gate, admission);
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move { supervisor.run().await.unwrap() });
-        tasks.spawn(rotator.run(lease));
-        tasks.spawn(replica.run());
-        Self { resolver, health, metrics, tasks }
-    }
-
-    fn serial(&self) -> String {
-        self.resolver.serving().unwrap().leaf.serial.clone()
-    }
-
-    async fn ready(&self) {
-        wait("ready", || self.health.ready().ok).await;
-    }
-
-    fn kill(&mut self) {
-        self.tasks.abort_all();
-    }
-}
-
-fn three(server: &ApiServer, issuing: &Issuing) -> Vec<Process> {
-    ["webhook-0", "webhook-1", "webhook-2"].map(|name| Process::start(server, name, issuing.clone(), 0)).into()
-}
-
-async fn wait(what: &str, holds: impl Fn() -> bool) {
-    for _ in 0..1200 {
-        if holds() {
-            return;
-        }
-        sleep(Duration::from_millis(500)).await;
-    }
-    panic!("not within ten minutes: {what}");
-}
-
-/// Asks every second whether each replica would be accepted. Counts refusals.
-fn probe(server: &ApiServer, replicas: &[Process]) -> (Arc<AtomicUsize>, JoinSet<()>) {
-    let refused = Arc::new(AtomicUsize::new(0));
-    let resolvers: Vec<_> = replicas.iter().map(|process| Arc::clone(&process.resolver)).collect();
-    let (server, count, clock) = (server.clone(), Arc::clone(&refused), clock(0));
-    let mut tasks = JoinSet::new();
-    tasks.spawn(async move {
-        loop {
-            sleep(Duration::from_secs(1)).await;
-            let bundles = bundles(&server);
-            for resolver in &resolvers {
-                let pair = resolver.serving().unwrap();
-                for bundle in &bundles {
-                    if let Err(fault) = bundle.trusts(&pair, clock.now()) {
-                        eprintln!("{} refused: {fault}", clock.now());
-                        count.fetch_add(1, Ordering::SeqCst);
-                    }
-                }
-            }
-        }
-    });
-    (refused, tasks)
-}
-
-fn secret_writes(server: &ApiServer) -> usize {
-    server.count(&Match::writes().resource("secrets"))
-}
+use tokio::time::sleep;
 
 #[tokio::test(start_paused = true)]
 async fn three_replicas_start_on_an_empty_secret_and_agree() {
     let server = installed();
     let replicas = three(&server, &issuing(90 * 24 * 60, 180 * 24 * 60));
-    assert!(replicas.iter().all(|replica| !replica.health.ready().ok), "not ready before anything is trusted");
+    assert!(
+        replicas.iter().all(|replica| !replica.health.ready().ok),
+        "not ready before anything is trusted"
+    );
     for replica in &replicas {
         replica.ready().await;
     }
@@ -232,11 +32,19 @@ async fn three_replicas_start_on_an_empty_secret_and_agree() {
     assert_eq!(secret_writes(&server), 2);
     sleep(MINUTE * 10).await;
     assert_eq!(secret_writes(&server), 2, "nobody fights");
-    assert_eq!(server.count(&Match::writes().resource("mutatingwebhookconfigurations")), 1);
+    assert_eq!(
+        server.count(&Match::writes().resource("mutatingwebhookconfigurations")),
+        1
+    );
     let page = replicas[0].metrics.registry().encode().unwrap();
-    assert!(page.contains("appwrapper_webhook_certificate_not_after_timestamp_seconds{kind=\"serving\"} "), "{page}");
+    assert!(
+        page.contains("appwrapper_webhook_certificate_not_after_timestamp_seconds{kind=\"serving\"} "),
+        "{page}"
+    );
     assert!(page.matches("appwrapper_webhook_ca_bundle_current{").count() == 2);
-    assert!(!page.contains("appwrapper_webhook_ca_bundle_current{webhook=\"/validate-workload-codeflare-dev-v1beta2-appwrapper\"} 0"));
+    assert!(!page.contains(
+        "appwrapper_webhook_ca_bundle_current{webhook=\"/validate-workload-codeflare-dev-v1beta2-appwrapper\"} 0"
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -283,9 +91,19 @@ async fn a_damaged_secret_heals_and_nobody_notices() {
     }
     // One half alone cannot be put back, but can be made anew: the way to force a renewal by hand.
     server.patch("secrets", NAMESPACE, SECRET, &json!({"data": {"tls.key": null}}));
-    wait("a new certificate is served", || replicas.iter().all(|replica| replica.serial() != before.serving.as_ref().unwrap().leaf.serial)).await;
+    wait("a new certificate is served", || {
+        replicas
+            .iter()
+            .all(|replica| replica.serial() != before.serving.as_ref().unwrap().leaf.serial)
+    })
+    .await;
     server.patch("secrets", NAMESPACE, SECRET, &json!({"data": {"ca.key": null}}));
-    wait("a new authority", || secret(&server).ca.is_some_and(|ca| ca.certificate != before.ca.as_ref().unwrap().certificate)).await;
+    wait("a new authority", || {
+        secret(&server)
+            .ca
+            .is_some_and(|ca| ca.certificate != before.ca.as_ref().unwrap().certificate)
+    })
+    .await;
     wait("the old one is dropped", || common_bundle(&server).len() == 1).await;
     assert_eq!(refused.load(Ordering::SeqCst), 0);
     assert!(replicas.iter().all(|replica| replica.health.ready().ok));
@@ -323,15 +141,29 @@ async fn an_edited_bundle_is_repaired_within_seconds() {
         replica.ready().await;
     }
     let bundle = common_bundle(&server);
-    for value in [Value::Null, json!(""), json!("YQ=="), json!("LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==")] {
-        for (plural, name) in [("mutatingwebhookconfigurations", "m"), ("validatingwebhookconfigurations", "v")] {
+    for value in [
+        Value::Null,
+        json!(""),
+        json!("YQ=="),
+        json!("LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg=="),
+    ] {
+        for (plural, name) in [
+            ("mutatingwebhookconfigurations", "m"),
+            ("validatingwebhookconfigurations", "v"),
+        ] {
             let mut webhooks = server.get(plural, "", name).unwrap()["webhooks"].clone();
             webhooks[0]["clientConfig"]["caBundle"] = value.clone();
             server.patch(plural, "", name, &json!({"webhooks": webhooks}));
             let begun = tokio::time::Instant::now();
-            wait("the bundle is as it was", || bundles(&server).iter().all(|c| c.certificates() == bundle)).await;
+            wait("the bundle is as it was", || {
+                bundles(&server).iter().all(|c| c.certificates() == bundle)
+            })
+            .await;
             assert!(begun.elapsed() <= Duration::from_secs(10), "{:?}", begun.elapsed());
-            assert_eq!(server.get(plural, "", name).unwrap()["webhooks"][0]["clientConfig"]["service"]["path"], "/x");
+            assert_eq!(
+                server.get(plural, "", name).unwrap()["webhooks"][0]["clientConfig"]["service"]["path"],
+                "/x"
+            );
         }
     }
     assert_eq!(secret_writes(&server), 2, "the Secret is not touched for it");
@@ -348,8 +180,13 @@ async fn another_replica_carries_on_where_the_holder_was_killed() {
     let first = secret(&server).ca.unwrap().certificate;
     // Until the roll has begun, whoever holds the Lease.
     wait_long("a new authority is introduced", || secret(&server).next.is_some()).await;
-    let holder = server.get("leases", NAMESPACE, LEASE).unwrap()["spec"]["holderIdentity"].as_str().unwrap().to_owned();
-    let index = (0..3).find(|index| holder.starts_with(&format!("webhook-{index}"))).unwrap();
+    let holder = server.get("leases", NAMESPACE, LEASE).unwrap()["spec"]["holderIdentity"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let index = (0..3)
+        .find(|index| holder.starts_with(&format!("webhook-{index}")))
+        .unwrap();
     let mut dead = replicas.remove(index);
     dead.kill();
     let (refused, _prober) = probe(&server, &replicas);
@@ -364,16 +201,6 @@ async fn another_replica_carries_on_where_the_holder_was_killed() {
     assert_eq!(refused.load(Ordering::SeqCst), 0);
 }
 
-async fn wait_long(what: &str, holds: impl Fn() -> bool) {
-    for _ in 0..7200 {
-        if holds() {
-            return;
-        }
-        sleep(Duration::from_secs(1)).await;
-    }
-    panic!("not within two hours: {what}");
-}
-
 #[tokio::test(start_paused = true)]
 async fn two_rotators_at_once_waste_rounds_but_never_fight() {
     let server = installed();
@@ -381,19 +208,38 @@ async fn two_rotators_at_once_waste_rounds_but_never_fight() {
         .iter()
         .map(|name| {
             let memory = Arc::new(Memory::default());
-            (server.client_as(name), Rotator::new(server.client_as(name), options(name, issuing(90 * 24 * 60, 180 * 24 * 60)), clock(0), memory))
+            (
+                server.client_as(name),
+                Rotator::new(
+                    server.client_as(name),
+                    options(name, issuing(90 * 24 * 60, 180 * 24 * 60)),
+                    clock(0),
+                    memory,
+                ),
+            )
         })
         .collect();
     for _ in 0..30 {
-        let rounds = rotators.iter_mut().map(|(client, rotator)| rotator.round(client, Reports::default()));
+        let rounds = rotators
+            .iter_mut()
+            .map(|(client, rotator)| rotator.round(client, Reports::default()));
         // A lost race is an error of that round alone.
         let _ = futures::future::join_all(rounds).await;
         sleep(Duration::from_secs(1)).await;
     }
     let material = secret(&server);
-    assert_eq!(common_bundle(&server), material.anchors().into_iter().cloned().collect::<Vec<_>>());
-    bundles(&server)[0].trusts(&material.serving.unwrap(), clock(0).now()).unwrap();
-    let stored = server.history().iter().filter(|change| change.resource == "secrets").count();
+    assert_eq!(
+        common_bundle(&server),
+        material.anchors().into_iter().cloned().collect::<Vec<_>>()
+    );
+    bundles(&server)[0]
+        .trusts(&material.serving.unwrap(), clock(0).now())
+        .unwrap();
+    let stored = server
+        .history()
+        .iter()
+        .filter(|change| change.resource == "secrets")
+        .count();
     assert_eq!(stored, 1 + 2, "created, then the two writes of a first start");
 }
 
@@ -410,7 +256,11 @@ async fn rotators_with_wrong_clocks_neither_fight_nor_issue_what_is_not_valid_ye
                 let (name, clock) = (format!("webhook-{index}"), clock(*shift));
                 let options = options(&name, issuing(days(90), days(180)));
                 let client = server.client_as(&name);
-                (client.clone(), Rotator::new(client, options, clock.clone(), Arc::new(Memory::default())), clock)
+                (
+                    client.clone(),
+                    Rotator::new(client, options, clock.clone(), Arc::new(Memory::default())),
+                    clock,
+                )
             })
             .collect();
         for _ in 0..20 {
@@ -430,7 +280,10 @@ async fn rotators_with_wrong_clocks_neither_fight_nor_issue_what_is_not_valid_ye
 /// The head of an answer of a server whose clock is right.
 fn date() -> http::HeaderMap {
     let now = clock(0).now().in_tz("UTC").unwrap();
-    let date = jiff::fmt::rfc2822::DateTimePrinter::new().zoned_to_string(&now).unwrap().replace("+0000", "GMT");
+    let date = jiff::fmt::rfc2822::DateTimePrinter::new()
+        .zoned_to_string(&now)
+        .unwrap()
+        .replace("+0000", "GMT");
     let mut headers = http::HeaderMap::new();
     headers.insert("date", date.parse().unwrap());
     headers
@@ -441,7 +294,12 @@ async fn an_expired_certificate_is_replaced_and_was_never_ready() {
     let server = installed();
     let issuing = issuing(30, 90);
     {
-        let mut rotator = Rotator::new(server.client(), options("old", issuing.clone()), clock(-600), Arc::new(Memory::default()));
+        let mut rotator = Rotator::new(
+            server.client(),
+            options("old", issuing.clone()),
+            clock(-600),
+            Arc::new(Memory::default()),
+        );
         for _ in 0..3 {
             rotator.round(&server.client(), Reports::default()).await.unwrap();
         }

@@ -60,7 +60,13 @@ impl Running {
         let stop = CancellationToken::new();
         let tls = serve::tls(Arc::clone(&resolver) as _).unwrap();
         let task = tokio::spawn(serve::serve(listener, tls, Arc::clone(&webhook.service), stop.clone()));
-        Self { address, resolver, webhook, stop, task }
+        Self {
+            address,
+            resolver,
+            webhook,
+            stop,
+            task,
+        }
     }
 }
 
@@ -73,12 +79,17 @@ async fn connect(
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(bundle.iter().map(|certificate| certificate.der.clone()));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap();
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![protocol.to_vec()];
     let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
     let name = "127.0.0.1".try_into().unwrap();
-    TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|error| error.to_string())
+    TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
+        .map_err(|error| error.to_string())
 }
 
 fn request(body: &str) -> Request<Full<Bytes>> {
@@ -92,21 +103,36 @@ fn request(body: &str) -> Request<Full<Bytes>> {
 /// One review on a connection of its own.
 async fn ask(address: SocketAddr, bundle: &[Certificate], body: &str) -> Result<(), String> {
     let stream = connect(address, bundle, b"http/1.1").await?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error.to_string())?;
     let driver = tokio::spawn(connection);
-    let answer = sender.send_request(request(body)).await.map_err(|error| error.to_string())?;
+    let answer = sender
+        .send_request(request(body))
+        .await
+        .map_err(|error| error.to_string())?;
     let status = answer.status();
-    let bytes = answer.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
+    let bytes = answer
+        .into_body()
+        .collect()
+        .await
+        .map_err(|error| error.to_string())?
+        .to_bytes();
     drop(sender);
     let _ = driver.await;
     let review: Value = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
-    if status == 200 && review["response"]["allowed"] == true { Ok(()) } else { Err(review.to_string()) }
+    if status == 200 && review["response"]["allowed"] == true {
+        Ok(())
+    } else {
+        Err(review.to_string())
+    }
 }
 
 async fn labelled(webhook: &Webhook) -> String {
     let mut object = wrapper(vec![component(pod("p"))]);
-    let mutated = webhook.post(MUTATE, review("CREATE", &user(), &object, &Value::Null)).await;
+    let mutated = webhook
+        .post(MUTATE, review("CREATE", &user(), &object, &Value::Null))
+        .await;
     apply(&mut object, &mutated.response);
     review("CREATE", &user(), &object, &Value::Null)
 }
@@ -119,16 +145,23 @@ async fn reviews_under_way_while_certificates_and_authorities_change_are_all_ans
     let mut authority = issuing().authority(now).unwrap();
     running.resolver.load(issuing().pair(&authority, now).unwrap());
     // What the API server trusts: changed before the certificate and tidied after it, as the rotator does.
-    let bundle = Arc::new(std::sync::Mutex::new(vec![authority.certificate.clone()]));
+    // Whoever changes it waits for the connections that began before, as the rotator waits for the bundle to settle.
+    let bundle = Arc::new(tokio::sync::RwLock::new(vec![authority.certificate.clone()]));
     let (asked, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let askers: Vec<_> = (0..4)
         .map(|_| {
-            let (bundle, asked, stop, body, address) =
-                (Arc::clone(&bundle), Arc::clone(&asked), Arc::clone(&stop), body.clone(), running.address);
+            let (bundle, asked, stop, body, address) = (
+                Arc::clone(&bundle),
+                Arc::clone(&asked),
+                Arc::clone(&stop),
+                body.clone(),
+                running.address,
+            );
             tokio::spawn(async move {
                 while !stop.load(Ordering::SeqCst) {
-                    let trusted = bundle.lock().unwrap().clone();
+                    let trusted = bundle.read().await;
                     ask(address, &trusted, &body).await.unwrap();
+                    drop(trusted);
                     asked.fetch_add(1, Ordering::SeqCst);
                 }
             })
@@ -144,13 +177,14 @@ async fn reviews_under_way_while_certificates_and_authorities_change_are_all_ans
         more(10).await;
         if round % 4 == 3 {
             authority = issuing().authority(now).unwrap();
-            bundle.lock().unwrap().push(authority.certificate.clone());
-            // Connections that began with the old bundle end before the new certificate is served.
-            more(10).await;
+            bundle.write().await.push(authority.certificate.clone());
         }
         running.resolver.load(issuing().pair(&authority, now).unwrap());
         more(10).await;
-        bundle.lock().unwrap().retain(|certificate| *certificate == authority.certificate);
+        bundle
+            .write()
+            .await
+            .retain(|certificate| *certificate == authority.certificate);
     }
     stop.store(true, Ordering::SeqCst);
     for asker in askers {
@@ -170,7 +204,9 @@ async fn a_kept_connection_outlives_a_reload_and_is_closed_after_an_answer_when_
     running.resolver.load(issuing().pair(&authority, now).unwrap());
     let bundle = [authority.certificate.clone()];
     let stream = connect(running.address, &bundle, b"http/1.1").await.unwrap();
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
     let driver = tokio::spawn(connection);
     for _ in 0..3 {
         running.resolver.load(issuing().pair(&authority, now).unwrap());
@@ -201,8 +237,9 @@ async fn a_request_under_way_at_the_end_is_finished_and_http2_says_goodbye() {
     running.resolver.load(issuing().pair(&authority, now).unwrap());
     let bundle = [authority.certificate.clone()];
     let stream = connect(running.address, &bundle, b"h2").await.unwrap();
-    let (mut sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+        .await
+        .unwrap();
     let driver = tokio::spawn(connection);
     // The access review is held back until the server has been told to stop.
     running.webhook.policy.remove();
@@ -241,7 +278,10 @@ async fn mounted_files_are_loaded_once_trusted_and_reloaded_without_a_restart() 
     let first = issuing().pair(&authority, now).unwrap();
     put(&first);
     let bundle = k8s_openapi::ByteString(authority.certificate.pem().into_bytes());
-    for (kind, name) in [("MutatingWebhookConfiguration", "m"), ("ValidatingWebhookConfiguration", "v")] {
+    for (kind, name) in [
+        ("MutatingWebhookConfiguration", "m"),
+        ("ValidatingWebhookConfiguration", "v"),
+    ] {
         server.create(json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name},
             "webhooks": [{"name": "x", "clientConfig": {"url": format!("https://{}/x", running.address)}}],
@@ -249,12 +289,22 @@ async fn mounted_files_are_loaded_once_trusted_and_reloaded_without_a_restart() 
     }
     let health = Health::new();
     let metrics = WebhookMetrics::new(&Build::default()).admission.clone();
-    let names = Configurations { mutating: "m".into(), validating: "v".into() };
+    let names = Configurations {
+        mutating: "m".into(),
+        validating: "v".into(),
+    };
     let gate = Gate::new(server.client(), names, ServerClock::default(), metrics.clone(), &health);
     let files = tokio::spawn(Files::new(directory.clone(), Arc::clone(&running.resolver), gate, metrics).run());
     wait(|| running.resolver.serving().is_some()).await;
-    assert!(!health.ready().ok, "loaded, but nobody trusts it yet: {}", health.ready().text);
-    for (plural, name) in [("mutatingwebhookconfigurations", "m"), ("validatingwebhookconfigurations", "v")] {
+    assert!(
+        !health.ready().ok,
+        "loaded, but nobody trusts it yet: {}",
+        health.ready().text
+    );
+    for (plural, name) in [
+        ("mutatingwebhookconfigurations", "m"),
+        ("validatingwebhookconfigurations", "v"),
+    ] {
         let mut webhooks = server.get(plural, "", name).unwrap()["webhooks"].clone();
         webhooks[0]["clientConfig"]["caBundle"] = serde_json::to_value(&bundle).unwrap();
         server.patch(plural, "", name, &json!({"webhooks": webhooks}));

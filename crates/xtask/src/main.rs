@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 
+mod bench;
 mod cargo;
 mod cluster;
 mod demo;
@@ -25,6 +26,8 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Measure the controller as it is shipped
+    Bench(bench::Args),
     /// Start, end or look at a local Kubernetes cluster of processes
     Cluster(cluster::Args),
     /// See AppWrappers run to their ends under the controller, on a cluster of processes
@@ -55,6 +58,7 @@ async fn main() -> ExitCode {
 
 async fn run(command: Command) -> anyhow::Result<()> {
     match command {
+        Command::Bench(args) => bench::run(&args).await,
         Command::Cluster(args) => cluster::run(args).await,
         Command::Demo(args) => demo::run(args).await,
         Command::Test(args) => test::run(&args).await,

@@ -6,7 +6,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -15,7 +18,7 @@ use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::body::{Bytes, Frame};
 use kube::{Client, client::Body};
 use serde_json::Value;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot};
 
 use super::server::{Answer, Server};
 
@@ -33,6 +36,8 @@ pub struct Weather {
     pub stall_up_to: u64,
     /// Late Lease writes are delivered all the same.
     pub late_lease_writes: bool,
+    /// Hours by which this replica's wall clock is wrong, as seen in what it writes.
+    pub skew: i64,
 }
 
 impl Weather {
@@ -44,6 +49,7 @@ impl Weather {
         stall: 0,
         stall_up_to: 0,
         late_lease_writes: false,
+        skew: 0,
     };
     pub const ROUGH: Self = Self {
         delay: (1, 60),
@@ -53,6 +59,7 @@ impl Weather {
         stall: 30,
         stall_up_to: 12_000,
         late_lease_writes: true,
+        skew: 0,
     };
 }
 
@@ -84,6 +91,34 @@ impl Rng {
     }
 }
 
+/// Something that can be shut for a while. Not a `watch` channel: that one wakes its waiters in random order.
+#[derive(Default)]
+pub struct Gate {
+    shut: AtomicBool,
+    change: Notify,
+}
+
+impl Gate {
+    fn set(&self, shut: bool) {
+        self.shut.store(shut, Ordering::SeqCst);
+        self.change.notify_waiters();
+    }
+
+    pub fn is_shut(&self) -> bool {
+        self.shut.load(Ordering::SeqCst)
+    }
+
+    pub async fn opened(&self) {
+        loop {
+            let change = self.change.notified();
+            if !self.is_shut() {
+                return;
+            }
+            change.await;
+        }
+    }
+}
+
 struct State {
     weather: Weather,
     rng: Rng,
@@ -96,10 +131,10 @@ struct State {
 pub struct Link {
     server: Server,
     state: Arc<Mutex<State>>,
-    cut: Arc<watch::Sender<bool>>,
-    blind: Arc<watch::Sender<bool>>,
+    cut: Arc<Gate>,
+    blind: Arc<Gate>,
     /// A stopped process: what it was about to send leaves when it goes on.
-    stopped: Arc<watch::Sender<bool>>,
+    stopped: Arc<Gate>,
 }
 
 impl Link {
@@ -112,23 +147,23 @@ impl Link {
                 requests: 0,
                 killed: false,
             })),
-            cut: Arc::new(watch::channel(false).0),
-            blind: Arc::new(watch::channel(false).0),
-            stopped: Arc::new(watch::channel(false).0),
+            cut: Arc::default(),
+            blind: Arc::default(),
+            stopped: Arc::default(),
         }
     }
 
     pub fn cut(&self, cut: bool) {
-        self.cut.send_replace(cut);
+        self.cut.set(cut);
     }
 
     pub async fn uncut(&self) {
-        let _ = self.cut.subscribe().wait_for(|cut| !cut).await;
+        self.cut.opened().await;
     }
 
     /// Watches and lists deliver nothing, while other requests pass.
     pub fn stop_watches(&self, stop: bool) {
-        self.blind.send_replace(stop);
+        self.blind.set(stop);
     }
 
     /// The process is gone: what it had not sent never leaves.
@@ -137,11 +172,11 @@ impl Link {
     }
 
     pub fn stop(&self, stopped: bool) {
-        self.stopped.send_replace(stopped);
+        self.stopped.set(stopped);
     }
 
-    pub fn stopped(&self) -> watch::Receiver<bool> {
-        self.stopped.subscribe()
+    pub fn stopped(&self) -> Arc<Gate> {
+        Arc::clone(&self.stopped)
     }
 
     pub fn set_weather(&self, weather: Weather) {
@@ -217,7 +252,7 @@ impl Link {
         apply: bool,
         answer: oneshot::Sender<Answer>,
     ) {
-        let _ = self.stopped.subscribe().wait_for(|stopped| !stopped).await;
+        self.stopped.opened().await;
         let (weather, there, back, stall, lose_request, lose_answer, repeat) = {
             let mut state = self.state.lock().unwrap();
             if state.killed {
@@ -241,7 +276,7 @@ impl Link {
         };
         tokio::time::sleep(Duration::from_millis(there)).await;
         let list = method == "GET" && path.ends_with("/leases");
-        if lose_request || *self.cut.borrow() || list && *self.blind.borrow() {
+        if lose_request || self.cut.is_shut() || list && self.blind.is_shut() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(stall)).await;
@@ -259,6 +294,7 @@ impl Link {
             ));
             return;
         }
+        let body = skewed(body, weather.skew);
         let result = self.server.handle(&method, &path, &query, body.clone(), apply);
         // Only what comes with a precondition may be repeated at any time: that is what the precondition is for.
         if let Some(after) = repeat
@@ -271,11 +307,11 @@ impl Link {
             });
         }
         tokio::time::sleep(Duration::from_millis(back)).await;
-        if lose_answer || *self.cut.borrow() {
+        if lose_answer || self.cut.is_shut() {
             return;
         }
         // A stopped process finds the answer when it goes on.
-        let _ = self.stopped.subscribe().wait_for(|stopped| !stopped).await;
+        self.stopped.opened().await;
         let _ = answer.send(result);
     }
 
@@ -306,9 +342,9 @@ impl Link {
                 };
                 tokio::time::sleep(Duration::from_millis(delay)).await;
                 // A cut holds events up, it does not end the stream: the client cannot know.
-                let _ = link.cut.subscribe().wait_for(|cut| !cut).await;
-                let _ = link.blind.subscribe().wait_for(|blind| !blind).await;
-                let _ = link.stopped.subscribe().wait_for(|stopped| !stopped).await;
+                link.cut.opened().await;
+                link.blind.opened().await;
+                link.stopped.opened().await;
                 let line = Bytes::from(event.to_string() + "\n");
                 if sender.unbounded_send(Ok(Frame::data(line))).is_err() {
                     break;
@@ -321,4 +357,22 @@ impl Link {
             .body(body)
             .unwrap()
     }
+}
+
+fn skewed(mut body: Value, hours: i64) -> Value {
+    let Some(spec) = body
+        .get_mut("spec")
+        .and_then(Value::as_object_mut)
+        .filter(|_| hours != 0)
+    else {
+        return body;
+    };
+    for field in ["renewTime", "acquireTime"] {
+        if let Some(time) = spec.get_mut(field) {
+            let written: jiff::Timestamp = time.as_str().unwrap().parse().unwrap();
+            let wrong = written.checked_add(jiff::SignedDuration::from_hours(hours)).unwrap();
+            *time = Value::from(format!("{wrong:.6}"));
+        }
+    }
+    body
 }

@@ -26,6 +26,7 @@ pub fn lease_path(name: &str) -> String {
 }
 
 /// A Lease as some tool may have left it.
+#[allow(clippy::needless_pass_by_value, reason = "it is always given a literal")]
 pub fn lease(spec: Value) -> Value {
     json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {}, "spec": spec})
 }
@@ -51,7 +52,7 @@ pub fn identity(pod: &str, nonce: &str) -> Identity {
 /// A future that is not polled while its process is stopped.
 pub struct Stoppable<F> {
     future: Pin<Box<F>>,
-    stopped: tokio::sync::watch::Receiver<bool>,
+    stopped: Arc<link::Gate>,
     wait: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
@@ -69,11 +70,9 @@ impl<F: Future> Future for Stoppable<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> std::task::Poll<F::Output> {
-        if *self.stopped.borrow() && self.wait.is_none() {
-            let mut stopped = self.stopped.clone();
-            self.wait = Some(Box::pin(async move {
-                let _ = stopped.wait_for(|stopped| !stopped).await;
-            }));
+        if self.stopped.is_shut() && self.wait.is_none() {
+            let stopped = Arc::clone(&self.stopped);
+            self.wait = Some(Box::pin(async move { stopped.opened().await }));
         }
         if let Some(wait) = &mut self.wait {
             if wait.as_mut().poll(context).is_pending() {

@@ -34,6 +34,7 @@ pub fn names() -> RingNames {
 }
 
 /// What a broken variant leaves out. Each makes one invariant red.
+#[allow(clippy::struct_excessive_bools, reason = "any of them alone or with others")]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Broken {
     /// Writes past the guard.
@@ -226,7 +227,7 @@ impl Replica {
 
     pub fn holds(&self) -> BTreeSet<ShardId> {
         let roles = self.handle.roles();
-        
+
         roles
             .borrow()
             .iter()

@@ -21,13 +21,16 @@ pub struct Entry {
     pub direct: bool,
 }
 
+/// Collection, label to match, and where events go.
+type Watcher = (String, Option<(String, String)>, mpsc::UnboundedSender<Value>);
+
 #[derive(Default)]
 struct Store {
     objects: BTreeMap<String, Value>,
     version: u64,
     uids: u64,
     log: Vec<Entry>,
-    watchers: Vec<(String, Option<(String, String)>, mpsc::UnboundedSender<Value>)>,
+    watchers: Vec<Watcher>,
     /// Ignores `resourceVersion` in patches, as nothing does; for broken variants.
     no_preconditions: bool,
     /// Answer to everything, if set: 403 with these words.

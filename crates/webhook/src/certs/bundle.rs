@@ -111,16 +111,22 @@ impl Configuration {
     pub async fn publish(&self, client: &Client, bundle: &str) -> Result<bool, kube::Error> {
         let wanted = ByteString(bundle.as_bytes().to_vec());
         let stale = |entry: &Entry| entry.client_config.ca_bundle.as_ref() != Some(&wanted);
-        let stale: Vec<_> = self.webhooks.iter().enumerate().filter(|(_, entry)| stale(entry)).map(|(i, _)| i).collect();
+        let stale: Vec<_> = self
+            .webhooks
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| stale(entry))
+            .map(|(i, _)| i)
+            .collect();
         if stale.is_empty() {
             return Ok(false);
         }
         let mut patch = vec![json!({
             "op": "replace", "path": "/metadata/resourceVersion", "value": self.metadata.resource_version,
         })];
-        patch.extend(stale.into_iter().map(|index| {
-            json!({"op": "add", "path": format!("/webhooks/{index}/clientConfig/caBundle"), "value": wanted})
-        }));
+        patch.extend(stale.into_iter().map(
+            |index| json!({"op": "add", "path": format!("/webhooks/{index}/clientConfig/caBundle"), "value": wanted}),
+        ));
         let patch: json_patch::Patch = serde_json::from_value(patch.into()).map_err(kube::Error::SerdeError)?;
         let kind = match self.webhook {
             Webhook::Mutating => "MutatingWebhookConfiguration",
@@ -128,14 +134,19 @@ impl Configuration {
         };
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind));
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-        api.patch(&self.metadata.name, &PatchParams::default(), &Patch::Json::<()>(patch)).await?;
+        api.patch(&self.metadata.name, &PatchParams::default(), &Patch::Json::<()>(patch))
+            .await?;
         tracing::info!(configuration = self.metadata.name, "caBundle written");
         Ok(true)
     }
 }
 
 fn certificates(config: &WebhookClientConfig) -> Vec<Certificate> {
-    config.ca_bundle.as_ref().map(|bundle| Certificate::all_from_pem(&bundle.0)).unwrap_or_default()
+    config
+        .ca_bundle
+        .as_ref()
+        .map(|bundle| Certificate::all_from_pem(&bundle.0))
+        .unwrap_or_default()
 }
 
 /// The name that the API server expects in the certificate.

@@ -35,7 +35,10 @@ pub struct ServerClock {
 impl ServerClock {
     /// Begins with the local clock.
     pub fn new(local: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
-        Self { local: Arc::new(local), ahead_seconds: Arc::default() }
+        Self {
+            local: Arc::new(local),
+            ahead_seconds: Arc::default(),
+        }
     }
 
     /// The time at the API server.
@@ -48,12 +51,17 @@ impl ServerClock {
     /// Takes the time from the head of an answer.
     pub fn observe(&self, headers: &HeaderMap) {
         let date = headers.get(DATE).and_then(|date| date.to_str().ok());
-        let Some(date) = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok()) else { return };
+        let Some(date) = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok()) else {
+            return;
+        };
         let ahead = date.timestamp().as_second() - (self.local)().as_second();
         let ahead = if ahead.abs() <= TOLERANCE_SECONDS { 0 } else { ahead };
         let before = self.ahead_seconds.swap(ahead, Ordering::Relaxed);
         if (ahead - before).abs() >= NOTABLE_SECONDS {
-            tracing::warn!(seconds = ahead, "the API server's clock is ahead of ours by this much; certificates follow it");
+            tracing::warn!(
+                seconds = ahead,
+                "the API server's clock is ahead of ours by this much; certificates follow it"
+            );
         }
     }
 
@@ -71,9 +79,8 @@ impl ServerClock {
         if status.is_success() {
             return serde_json::from_slice(&body).map_err(kube::Error::SerdeError);
         }
-        let refusal = serde_json::from_slice(&body).unwrap_or_else(|_| {
-            Status::failure(&String::from_utf8_lossy(&body), "Unknown").with_code(status.as_u16())
-        });
+        let refusal = serde_json::from_slice(&body)
+            .unwrap_or_else(|_| Status::failure(&String::from_utf8_lossy(&body), "Unknown").with_code(status.as_u16()));
         Err(kube::Error::Api(Box::new(refusal)))
     }
 }

@@ -27,7 +27,13 @@ pub struct Files {
 impl Files {
     /// Reads nothing yet.
     pub fn new(directory: PathBuf, resolver: Arc<Resolver>, gate: Gate, metrics: Admission) -> Self {
-        Self { directory, resolver, gate, metrics, last: None }
+        Self {
+            directory,
+            resolver,
+            gate,
+            metrics,
+            last: None,
+        }
     }
 
     /// Follows the files for ever.
@@ -42,7 +48,9 @@ impl Files {
     async fn reload(&mut self) {
         let read = async |name: &str| {
             let path = self.directory.join(name);
-            tokio::fs::read(&path).await.map_err(|error| format!("{}: {error}", path.display()))
+            tokio::fs::read(&path)
+                .await
+                .map_err(|error| format!("{}: {error}", path.display()))
         };
         let files = match (read("tls.crt").await, read("tls.key").await) {
             (Ok(chain), Ok(key)) => (chain, key),
@@ -62,12 +70,17 @@ impl Files {
 
     fn fault(&self, fault: &str) {
         self.metrics.reload(Reload::Error);
-        tracing::error!(fault, "the certificate files cannot be used; what was loaded stays in use");
+        tracing::error!(
+            fault,
+            "the certificate files cannot be used; what was loaded stays in use"
+        );
         self.gate.wait(fault);
     }
 
     async fn check(&mut self) -> bool {
-        let Some(pair) = self.resolver.serving() else { return false };
+        let Some(pair) = self.resolver.serving() else {
+            return false;
+        };
         match self.gate.read().await {
             Ok(configurations) => {
                 self.gate.tell(&configurations, &pair);
@@ -75,7 +88,8 @@ impl Files {
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot read the webhook configurations");
-                self.gate.wait(&format!("cannot read the webhook configurations: {error}"));
+                self.gate
+                    .wait(&format!("cannot read the webhook configurations: {error}"));
                 false
             }
         }

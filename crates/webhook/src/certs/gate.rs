@@ -31,7 +31,13 @@ impl Gate {
         health: &Health,
     ) -> Self {
         let waiting = Some(health.not_ready("certificate", "no certificate is loaded yet"));
-        Self { client, configurations, clock, metrics, waiting }
+        Self {
+            client,
+            configurations,
+            clock,
+            metrics,
+            waiting,
+        }
     }
 
     /// Reads what is trusted.
@@ -41,7 +47,9 @@ impl Gate {
 
     /// Whether both configurations trust the pair.
     pub fn trusts(&self, configurations: &[Configuration; 2], pair: &Pair) -> Result<(), String> {
-        configurations.iter().try_for_each(|configuration| configuration.trusts(pair, self.clock.now()))
+        configurations
+            .iter()
+            .try_for_each(|configuration| configuration.trusts(pair, self.clock.now()))
     }
 
     /// Tells what was found out about the pair that is served.

@@ -34,12 +34,19 @@ impl Issuing {
         let mut params = CertificateParams::default();
         params.distinguished_name = self.subject(&self.authority_name);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::CrlSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
         let end = now.saturating_add(self.authority_life).unwrap_or(Timestamp::MAX);
         (params.not_before, params.not_after) = validity(now, end);
         let key = KeyPair::generate()?;
         let certificate = params.self_signed(&key)?;
-        Ok(Authority { certificate: parsed(certificate.der())?, key: Some(key.serialize_pem()) })
+        Ok(Authority {
+            certificate: parsed(certificate.der())?,
+            key: Some(key.serialize_pem()),
+        })
     }
 
     /// A serving certificate of `authority`, which must have a key. It does not outlive the authority.
@@ -72,7 +79,8 @@ impl Issuing {
 fn validity(now: Timestamp, end: Timestamp) -> (OffsetDateTime, OffsetDateTime) {
     let backdated = BACKDATED.min(end.duration_since(now).abs() / 10);
     let start = now.saturating_sub(backdated).unwrap_or(Timestamp::MIN);
-    let date = |time: Timestamp| OffsetDateTime::from_unix_timestamp(time.as_second()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    let date =
+        |time: Timestamp| OffsetDateTime::from_unix_timestamp(time.as_second()).unwrap_or(OffsetDateTime::UNIX_EPOCH);
     (date(start), date(end))
 }
 
@@ -90,7 +98,10 @@ pub(super) mod tests {
         Issuing {
             authority_name: "appwrapper-ca".into(),
             organisation: "appwrapper".into(),
-            names: vec!["appwrapper-webhook-service.appwrapper-system.svc".into(), "127.0.0.1".into()],
+            names: vec![
+                "appwrapper-webhook-service.appwrapper-system.svc".into(),
+                "127.0.0.1".into(),
+            ],
             authority_life: SignedDuration::from_hours(180 * 24),
             serving_life: SignedDuration::from_hours(90 * 24),
         }
@@ -117,7 +128,12 @@ pub(super) mod tests {
     #[test]
     fn a_serving_certificate_does_not_outlive_its_authority() {
         let now = Timestamp::now();
-        let authority = Issuing { authority_life: SignedDuration::from_hours(24), ..issuing() }.authority(now).unwrap();
+        let authority = Issuing {
+            authority_life: SignedDuration::from_hours(24),
+            ..issuing()
+        }
+        .authority(now)
+        .unwrap();
         let pair = issuing().pair(&authority, now).unwrap();
         assert_eq!(pair.leaf.not_after, authority.certificate.not_after);
     }

@@ -71,12 +71,19 @@ pub struct Material {
 impl Certificate {
     /// Reads a certificate.
     pub fn read(der: CertificateDer<'static>) -> Result<Self, String> {
-        let (_, parsed) = x509_parser::parse_x509_certificate(&der).map_err(|error| format!("no certificate: {error}"))?;
-        let time = |time: x509_parser::time::ASN1Time| Timestamp::from_second(time.timestamp()).map_err(|e| e.to_string());
+        let (_, parsed) =
+            x509_parser::parse_x509_certificate(&der).map_err(|error| format!("no certificate: {error}"))?;
+        let time =
+            |time: x509_parser::time::ASN1Time| Timestamp::from_second(time.timestamp()).map_err(|e| e.to_string());
         let validity = parsed.validity();
         let (not_before, not_after) = (time(validity.not_before)?, time(validity.not_after)?);
         let serial = parsed.raw_serial_as_string();
-        Ok(Self { der, not_before, not_after, serial })
+        Ok(Self {
+            der,
+            not_before,
+            not_after,
+            serial,
+        })
     }
 
     /// The first certificate of a PEM text.
@@ -115,7 +122,9 @@ impl Authority {
         let certificate = Certificate::from_pem(certificate)?;
         let key = key.and_then(|key| String::from_utf8(key.to_vec()).ok()).filter(|key| {
             let parsed = x509_parser::parse_x509_certificate(&certificate.der).ok();
-            let public = parsed.as_ref().map(|(_, parsed)| &*parsed.public_key().subject_public_key.data);
+            let public = parsed
+                .as_ref()
+                .map(|(_, parsed)| &*parsed.public_key().subject_public_key.data);
             KeyPair::from_pem(key).is_ok_and(|key| Some(key.public_key_raw()) == public)
         });
         Ok(Self { certificate, key })
@@ -134,7 +143,12 @@ impl Pair {
         let provider = rustls::crypto::ring::default_provider();
         let certified = CertifiedKey::from_der(certificates, private, &provider).map_err(|error| error.to_string())?;
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|error| error.to_string());
-        Ok(Self { leaf, certified: Arc::new(certified), chain_pem: text(chain)?, key_pem: text(key)? })
+        Ok(Self {
+            leaf,
+            certified: Arc::new(certified),
+            chain_pem: text(chain)?,
+            key_pem: text(key)?,
+        })
     }
 }
 
@@ -147,7 +161,11 @@ impl Material {
     /// Reads the data of the Secret, and what is wrong with it.
     pub fn read(data: &BTreeMap<String, ByteString>) -> (Self, Vec<String>) {
         let mut faults = Vec::new();
-        let part = |name: &str, end: &str| data.get(&format!("{name}.{end}")).map(|value| value.0.as_slice()).filter(|v| !v.is_empty());
+        let part = |name: &str, end: &str| {
+            data.get(&format!("{name}.{end}"))
+                .map(|value| value.0.as_slice())
+                .filter(|v| !v.is_empty())
+        };
         let mut authority = |name: &str| {
             let certificate = part(name, "crt")?;
             let read = Authority::read(certificate, part(name, "key"));
@@ -155,26 +173,47 @@ impl Material {
         };
         let (ca, next) = (authority(CA), authority(NEXT));
         let previous = part(PREVIOUS, "crt").and_then(|text| {
-            Certificate::from_pem(text).map_err(|fault| faults.push(format!("{PREVIOUS}: {fault}"))).ok()
+            Certificate::from_pem(text)
+                .map_err(|fault| faults.push(format!("{PREVIOUS}: {fault}")))
+                .ok()
         });
         let serving = match (part(SERVING, "crt"), part(SERVING, "key")) {
-            (Some(chain), Some(key)) => {
-                Pair::read(chain, key).map_err(|fault| faults.push(format!("{SERVING}: {fault}"))).ok()
-            }
+            (Some(chain), Some(key)) => Pair::read(chain, key)
+                .map_err(|fault| faults.push(format!("{SERVING}: {fault}")))
+                .ok(),
             _ => None,
         };
-        (Self { ca, next, previous, serving }, faults)
+        (
+            Self {
+                ca,
+                next,
+                previous,
+                serving,
+            },
+            faults,
+        )
     }
 
     /// The data of the Secret. Parts that are absent are written empty, so that a merge takes them away.
     pub fn write(&self) -> BTreeMap<String, ByteString> {
         let mut data = BTreeMap::new();
         let mut put = |name: &str, end: &str, text: Option<String>| {
-            data.insert(format!("{name}.{end}"), ByteString(text.unwrap_or_default().into_bytes()));
+            data.insert(
+                format!("{name}.{end}"),
+                ByteString(text.unwrap_or_default().into_bytes()),
+            );
         };
         for (name, authority) in [(CA, &self.ca), (NEXT, &self.next)] {
-            put(name, "crt", authority.as_ref().map(|authority| authority.certificate.pem()));
-            put(name, "key", authority.as_ref().and_then(|authority| authority.key.clone()));
+            put(
+                name,
+                "crt",
+                authority.as_ref().map(|authority| authority.certificate.pem()),
+            );
+            put(
+                name,
+                "key",
+                authority.as_ref().and_then(|authority| authority.key.clone()),
+            );
         }
         put(PREVIOUS, "crt", self.previous.as_ref().map(Certificate::pem));
         put(SERVING, "crt", self.serving.as_ref().map(|pair| pair.chain_pem.clone()));
@@ -212,7 +251,12 @@ impl fmt::Debug for Certificate {
 
 impl fmt::Debug for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}{}", self.certificate, if self.key.is_some() { "" } else { " without key" })
+        write!(
+            f,
+            "{:?}{}",
+            self.certificate,
+            if self.key.is_some() { "" } else { " without key" }
+        )
     }
 }
 
@@ -231,7 +275,12 @@ mod tests {
         let now = Timestamp::now();
         let ca = issuing().authority(now).unwrap();
         let serving = issuing().pair(&ca, now).unwrap();
-        Material { serving: Some(serving), next: Some(issuing().authority(now).unwrap()), previous: Some(ca.certificate.clone()), ca: Some(ca) }
+        Material {
+            serving: Some(serving),
+            next: Some(issuing().authority(now).unwrap()),
+            previous: Some(ca.certificate.clone()),
+            ca: Some(ca),
+        }
     }
 
     #[test]
@@ -243,7 +292,10 @@ mod tests {
         assert_eq!(read.anchors().len(), 2);
         assert_eq!(Certificate::all_from_pem(material.bundle().as_bytes()).len(), 2);
         assert_eq!(Material::read(&BTreeMap::new()), (Material::default(), Vec::new()));
-        assert_eq!(Material::read(&Material::default().write()), (Material::default(), Vec::new()));
+        assert_eq!(
+            Material::read(&Material::default().write()),
+            (Material::default(), Vec::new())
+        );
     }
 
     #[test]
@@ -252,7 +304,10 @@ mod tests {
         let other = material().write();
         data.insert("ca.key".into(), other["ca.key"].clone());
         data.insert("tls.key".into(), other["tls.key"].clone());
-        data.insert("next-ca.crt".into(), ByteString(b"-----BEGIN CERTIFICATE-----\ngarbage".to_vec()));
+        data.insert(
+            "next-ca.crt".into(),
+            ByteString(b"-----BEGIN CERTIFICATE-----\ngarbage".to_vec()),
+        );
         let (read, faults) = Material::read(&data);
         assert_eq!(read.ca.unwrap().key, None, "a key of another certificate cannot issue");
         assert!(read.serving.is_none() && read.next.is_none());

@@ -47,21 +47,37 @@ pub fn next_step(seen: Seen<'_>, issuing: &Issuing, settle: SignedDuration) -> R
     let Seen { now, secret, .. } = seen;
     let write = |material, why| Ok(Step::Write(Box::new(material), why));
     if let Some(memory) = restorable(&seen, issuing) {
-        return write(memory.clone(), "the Secret was emptied or damaged; what is in use is written back");
+        return write(
+            memory.clone(),
+            "the Secret was emptied or damaged; what is in use is written back",
+        );
     }
-    let issuer = secret.ca.as_ref().filter(|ca| ca.key.is_some() && ca.certificate.is_valid(now));
+    let issuer = secret
+        .ca
+        .as_ref()
+        .filter(|ca| ca.key.is_some() && ca.certificate.is_valid(now));
     let due = issuer.is_none_or(|ca| now >= ca.certificate.renewal());
-    let next = secret.next.as_ref().filter(|next| next.key.is_some() && next.certificate.is_valid(now));
+    let next = secret
+        .next
+        .as_ref()
+        .filter(|next| next.key.is_some() && next.certificate.is_valid(now));
     let Some(next) = next else {
         if due {
             let next = Some(issuing.authority(now)?);
-            let material = Material { next, previous: anchor(&seen, issuing), ..secret.clone() };
+            let material = Material {
+                next,
+                previous: anchor(&seen, issuing),
+                ..secret.clone()
+            };
             return write(material, "a new authority is introduced");
         }
         return tend(&seen, issuer, issuing, settle);
     };
     // Somebody may rely on what the bundles trust now: then the newcomer must have reached every API server first.
-    let newcomer_alone = seen.published.iter().all(|certificate| *certificate == next.certificate);
+    let newcomer_alone = seen
+        .published
+        .iter()
+        .all(|certificate| *certificate == next.certificate);
     match seen.published_for {
         None => Ok(Step::Wait("the new authority is not in both bundles yet")),
         Some(passed) if passed < settle && !newcomer_alone => {
@@ -87,21 +103,33 @@ fn tend(
     settle: SignedDuration,
 ) -> Result<Step, rcgen::Error> {
     let Seen { now, secret, .. } = *seen;
-    let Some(issuer) = issuer else { return Ok(Step::Wait("no authority")) };
-    let good = secret.serving.as_ref().filter(|pair| {
-        now < pair.leaf.renewal() && serves_all_names(pair, &[&issuer.certificate], issuing, now)
-    });
+    let Some(issuer) = issuer else {
+        return Ok(Step::Wait("no authority"));
+    };
+    let good = secret
+        .serving
+        .as_ref()
+        .filter(|pair| now < pair.leaf.renewal() && serves_all_names(pair, &[&issuer.certificate], issuing, now));
     if good.is_none() {
         if !seen.published.contains(&issuer.certificate) {
             return Ok(Step::Wait("the authority is not in both bundles yet"));
         }
         let serving = Some(issuing.pair(issuer, now)?);
-        return Ok(Step::Write(Box::new(Material { serving, ..secret.clone() }), "the serving certificate is renewed"));
+        return Ok(Step::Write(
+            Box::new(Material {
+                serving,
+                ..secret.clone()
+            }),
+            "the serving certificate is renewed",
+        ));
     }
     if let Some(previous) = &secret.previous {
         let left = seen.served_for.is_some_and(|passed| passed >= settle);
         if left || now >= previous.not_after {
-            let material = Material { previous: None, ..secret.clone() };
+            let material = Material {
+                previous: None,
+                ..secret.clone()
+            };
             return Ok(Step::Write(Box::new(material), "the old authority is dropped"));
         }
         return Ok(Step::Wait("a replica may still serve under the old authority"));
@@ -127,10 +155,14 @@ fn anchor(seen: &Seen<'_>, issuing: &Issuing) -> Option<Certificate> {
         return Some(certificate.clone());
     }
     let known = seen.memory.into_iter().flat_map(Material::anchors);
-    let pairs = || seen.secret.serving.iter().chain(seen.memory.and_then(|memory| memory.serving.as_ref()));
-    let vouches = |certificate: &&Certificate| {
-        pairs().any(|pair| serves_all_names(pair, &[*certificate], issuing, seen.now))
+    let pairs = || {
+        seen.secret
+            .serving
+            .iter()
+            .chain(seen.memory.and_then(|memory| memory.serving.as_ref()))
     };
+    let vouches =
+        |certificate: &&Certificate| pairs().any(|pair| serves_all_names(pair, &[*certificate], issuing, seen.now));
     let mut published = seen.published.iter().filter(valid);
     let mut newcomers = seen.secret.next.iter().map(|next| &next.certificate);
     let newcomer = newcomers.next();
@@ -143,7 +175,10 @@ fn anchor(seen: &Seen<'_>, issuing: &Issuing) -> Option<Certificate> {
 }
 
 fn serves_all_names(pair: &Pair, anchors: &[&Certificate], issuing: &Issuing, now: Timestamp) -> bool {
-    issuing.names.iter().all(|name| trust::check(pair, anchors.iter().copied(), name, now).is_ok())
+    issuing
+        .names
+        .iter()
+        .all(|name| trust::check(pair, anchors.iter().copied(), name, now).is_ok())
 }
 
 #[cfg(test)]

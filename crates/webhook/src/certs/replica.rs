@@ -92,7 +92,17 @@ impl Replica {
         gate: Gate,
         metrics: Admission,
     ) -> Self {
-        Self { client, names, clock, resolver, memory, gate, metrics, seen: None, told: None }
+        Self {
+            client,
+            names,
+            clock,
+            resolver,
+            memory,
+            gate,
+            metrics,
+            seen: None,
+            told: None,
+        }
     }
 
     /// Follows the Secret for ever.
@@ -114,7 +124,9 @@ impl Replica {
 
     fn watch(&self) -> BoxStream<'static, Result<Option<Secret>, watcher::Error>> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.names.namespace);
-        watcher::watch_object(secrets, &self.names.secret).default_backoff().boxed()
+        watcher::watch_object(secrets, &self.names.secret)
+            .default_backoff()
+            .boxed()
     }
 
     fn observe(&mut self, secret: Option<&Secret>) {
@@ -125,7 +137,8 @@ impl Replica {
                 secret = self.names.secret,
                 "the certificate Secret does not exist: apply the manifests again; what is loaded stays in use"
             );
-            self.gate.wait("the certificate Secret does not exist: apply the manifests again");
+            self.gate
+                .wait("the certificate Secret does not exist: apply the manifests again");
             return;
         };
         let (material, faults) = Material::of(secret);
@@ -146,7 +159,8 @@ impl Replica {
             Ok(configurations) => configurations,
             Err(error) => {
                 tracing::warn!(%error, "cannot read the webhook configurations");
-                self.gate.wait(&format!("cannot read the webhook configurations: {error}"));
+                self.gate
+                    .wait(&format!("cannot read the webhook configurations: {error}"));
                 return false;
             }
         };
@@ -163,7 +177,9 @@ impl Replica {
                 settled = false;
             }
         }
-        let Some(serving) = self.resolver.serving() else { return settled };
+        let Some(serving) = self.resolver.serving() else {
+            return settled;
+        };
         self.gate.tell(&configurations, &serving);
         settled &= is_trusted(&self.gate, &configurations, &serving);
         self.report(&serving).await;
@@ -182,9 +198,10 @@ impl Replica {
     async fn report(&mut self, serving: &Pair) {
         let now = self.clock.now();
         let serial = &serving.leaf.serial;
-        let is_known = self.told.as_ref().is_some_and(|(told, at)| {
-            told == serial && now.duration_since(*at).abs() < reports::REPEAT
-        });
+        let is_known = self
+            .told
+            .as_ref()
+            .is_some_and(|(told, at)| told == serial && now.duration_since(*at).abs() < reports::REPEAT);
         if is_known {
             return;
         }

@@ -35,7 +35,9 @@ impl Reports {
     pub fn read(lease: &Lease, now: Timestamp) -> Self {
         let mut reports = Self::default();
         for (name, value) in lease.metadata.annotations.iter().flatten() {
-            let Some(replica) = name.strip_prefix(PREFIX) else { continue };
+            let Some(replica) = name.strip_prefix(PREFIX) else {
+                continue;
+            };
             let (serial, time) = value.split_once(' ').unwrap_or((value, ""));
             let age = time.parse().map(|time: Timestamp| now.duration_since(time).abs());
             if age.is_ok_and(|age| age < GONE) {
@@ -54,16 +56,29 @@ impl Reports {
 
     /// The change that takes away who is gone, if anybody is.
     pub fn prune(&self) -> Option<Value> {
-        let gone: Map<_, _> = self.gone.iter().map(|replica| (format!("{PREFIX}{replica}"), Value::Null)).collect();
+        let gone: Map<_, _> = self
+            .gone
+            .iter()
+            .map(|replica| (format!("{PREFIX}{replica}"), Value::Null))
+            .collect();
         (!gone.is_empty()).then(|| json!({"metadata": {"annotations": gone}}))
     }
 }
 
 /// Tells that `replica` serves the certificate of this serial number.
-pub async fn tell(leases: &Api<Lease>, lease: &str, replica: &str, serial: &str, now: Timestamp) -> Result<(), kube::Error> {
+pub async fn tell(
+    leases: &Api<Lease>,
+    lease: &str,
+    replica: &str,
+    serial: &str,
+    now: Timestamp,
+) -> Result<(), kube::Error> {
     let value = format!("{serial} {now}");
     let patch = json!({"metadata": {"annotations": {format!("{PREFIX}{}", key(replica)): value}}});
-    leases.patch(lease, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    leases
+        .patch(lease, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .map(drop)
 }
 
 /// A name as far as it fits; the end of a pod's name is what tells it from its siblings.
@@ -85,17 +100,26 @@ mod tests {
     fn the_last_one_counts_and_the_silent_one_does_not() {
         let now: Timestamp = "2026-12-01T12:00:00Z".parse().unwrap();
         let lease = |entries: &[(&str, &str)]| -> Lease {
-            let annotations: Map<_, _> =
-                entries.iter().map(|(name, value)| (format!("{PREFIX}{name}"), json!(value))).collect();
+            let annotations: Map<_, _> = entries
+                .iter()
+                .map(|(name, value)| (format!("{PREFIX}{name}"), json!(value)))
+                .collect();
             serde_json::from_value(json!({"metadata": {"name": "l", "annotations": annotations}})).unwrap()
         };
         let read = |entries: &[(&str, &str)]| Reports::read(&lease(entries), now);
         assert!(!read(&[]).all_serve("01"));
         assert!(read(&[("a", "01 2026-12-01T11:59:00Z")]).all_serve("01"));
         assert!(!read(&[("a", "01 2026-12-01T11:59:00Z"), ("b", "02 2026-12-01T11:55:00Z")]).all_serve("01"));
-        let silent = read(&[("a", "01 2026-12-01T12:01:00Z"), ("b", "02 2026-12-01T11:45:00Z"), ("c", "junk")]);
+        let silent = read(&[
+            ("a", "01 2026-12-01T12:01:00Z"),
+            ("b", "02 2026-12-01T11:45:00Z"),
+            ("c", "junk"),
+        ]);
         assert!(silent.all_serve("01"));
-        assert_eq!(silent.prune().unwrap()["metadata"]["annotations"][format!("{PREFIX}b")], Value::Null);
+        assert_eq!(
+            silent.prune().unwrap()["metadata"]["annotations"][format!("{PREFIX}b")],
+            Value::Null
+        );
         assert_eq!(read(&[("a", "01 2026-12-01T12:00:00Z")]).prune(), None);
     }
 

@@ -28,7 +28,10 @@ pub struct Resolver {
 impl Resolver {
     /// Nothing is served yet.
     pub fn new(metrics: Admission) -> Arc<Self> {
-        Arc::new(Self { pair: ArcSwapOption::empty(), metrics })
+        Arc::new(Self {
+            pair: ArcSwapOption::empty(),
+            metrics,
+        })
     }
 
     /// What is served.
@@ -40,7 +43,8 @@ impl Resolver {
     pub fn load(&self, pair: Pair) {
         let leaf = &pair.leaf;
         tracing::info!(serial = leaf.serial, until = %leaf.not_after, "serving certificate loaded");
-        self.metrics.certificate(Kind::Serving, system_time(leaf.not_before), system_time(leaf.not_after));
+        self.metrics
+            .certificate(Kind::Serving, system_time(leaf.not_before), system_time(leaf.not_after));
         self.metrics.reload(Reload::Reloaded);
         self.pair.store(Some(Arc::new(pair)));
     }

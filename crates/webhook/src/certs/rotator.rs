@@ -60,8 +60,23 @@ pub struct Options {
 impl Rotator {
     /// Writes through `client`, which must not retry by itself.
     pub fn new(client: Client, options: Options, clock: ServerClock, memory: Arc<Memory>) -> Self {
-        let Options { names, configurations, issuing, settle } = options;
-        Self { client, names, configurations, issuing, settle, clock, memory, published: None, served: None }
+        let Options {
+            names,
+            configurations,
+            issuing,
+            settle,
+        } = options;
+        Self {
+            client,
+            names,
+            configurations,
+            issuing,
+            settle,
+            clock,
+            memory,
+            published: None,
+            served: None,
+        }
     }
 
     /// Works whenever the Lease is held, until its supervisor ends.
@@ -81,7 +96,11 @@ impl Rotator {
     async fn hold(&mut self, tenure: &Tenure, lease: &LeaseHandle) {
         let client = guarded_client(&self.client, tenure.write_guard());
         while tenure.is_live() {
-            let reports = lease.latest().borrow().as_ref().map(|lease| Reports::read(lease, self.clock.now()));
+            let reports = lease
+                .latest()
+                .borrow()
+                .as_ref()
+                .map(|lease| Reports::read(lease, self.clock.now()));
             let again = match self.round(&client, reports.unwrap_or_default()).await {
                 Ok(again) => again,
                 Err(error) => {
@@ -102,8 +121,15 @@ impl Rotator {
     pub async fn round(&mut self, client: &Client, reports: Reports) -> Result<bool, Error> {
         let configurations = self.configurations.read(client, &self.clock).await;
         let configurations = configurations.map_err(Error::request("cannot read the webhook configurations"))?;
-        let path = format!("/api/v1/namespaces/{}/secrets/{}", self.names.namespace, self.names.secret);
-        let secret: Secret = self.clock.fetch(client, &path).await.map_err(Error::request("cannot read the certificate Secret"))?;
+        let path = format!(
+            "/api/v1/namespaces/{}/secrets/{}",
+            self.names.namespace, self.names.secret
+        );
+        let secret: Secret = self
+            .clock
+            .fetch(client, &path)
+            .await
+            .map_err(Error::request("cannot read the certificate Secret"))?;
         let now = self.clock.now();
         let (mut material, _) = Material::of(&secret);
         let [mutating, validating] = &configurations;
@@ -125,7 +151,9 @@ impl Rotator {
             Step::Wait(why) => tracing::debug!(why, "certificates are left as they are"),
             Step::Write(next, why) => {
                 let version = secret.metadata.resource_version.unwrap_or_default();
-                self.write(client, &next, &version).await.map_err(Error::request("cannot write the certificate Secret"))?;
+                self.write(client, &next, &version)
+                    .await
+                    .map_err(Error::request("cannot write the certificate Secret"))?;
                 tracing::info!(why, material = ?next, "certificate Secret written");
                 material = *next;
                 again = true;
@@ -139,7 +167,9 @@ impl Rotator {
         }
         if let Some(patch) = reports.prune() {
             let leases = reports::leases(client, &self.names.namespace);
-            let pruned = leases.patch(&self.names.lease, &PatchParams::default(), &Patch::Merge(patch)).await;
+            let pruned = leases
+                .patch(&self.names.lease, &PatchParams::default(), &Patch::Merge(patch))
+                .await;
             pruned.map_err(Error::request("cannot tidy the certificate Lease"))?;
         }
         Ok(again)
@@ -147,7 +177,11 @@ impl Rotator {
 
     /// Keeps count of how long something has been so. A new holder of the Lease counts anew.
     fn note(&mut self, material: &Material, published: &[Certificate], reports: &Reports, now: Timestamp) {
-        let next = material.next.as_ref().map(|next| &next.certificate).filter(|next| published.contains(next));
+        let next = material
+            .next
+            .as_ref()
+            .map(|next| &next.certificate)
+            .filter(|next| published.contains(next));
         keep_since(&mut self.published, next.map(|next| next.serial.as_str()), now);
         let serial = material.serving.as_ref().map(|pair| pair.leaf.serial.as_str());
         keep_since(&mut self.served, serial.filter(|serial| reports.all_serve(serial)), now);
@@ -156,7 +190,10 @@ impl Rotator {
     async fn write(&self, client: &Client, material: &Material, version: &str) -> Result<(), kube::Error> {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), &self.names.namespace);
         let patch = json!({"metadata": {"resourceVersion": version}, "data": material.write()});
-        secrets.patch(&self.names.secret, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+        secrets
+            .patch(&self.names.secret, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .map(drop)
     }
 }
 

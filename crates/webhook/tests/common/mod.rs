@@ -1,6 +1,15 @@
 //! A webhook in the test's process, in front of the fake API server, and reviews to send to it.
 
-#![allow(dead_code, clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "each test uses its part")]
+#![allow(dead_code, reason = "each test uses its part")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value
+)]
+
+pub mod live;
+pub mod replicas;
 
 use std::sync::Arc;
 
@@ -54,11 +63,20 @@ impl Webhook {
         );
         let config = Config::from_yaml(yaml).unwrap().appwrapper;
         let metrics = WebhookMetrics::new(&Build::default());
-        let access = Access::new(server.client(), config.user_rbac_admission_check, metrics.admission.clone());
+        let access = Access::new(
+            server.client(),
+            config.user_rbac_admission_check,
+            metrics.admission.clone(),
+        );
         let queue = config.default_queue_name.clone();
         let validator = Validator::new(config, access);
         let service = Arc::new(Service::new(validator, queue, metrics.admission.clone()));
-        Self { server, service, metrics, policy }
+        Self {
+            server,
+            service,
+            metrics,
+            policy,
+        }
     }
 
     /// Posts a body as it is.
@@ -77,7 +95,12 @@ impl Webhook {
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         let text = String::from_utf8_lossy(&body).into_owned();
         let review: Value = serde_json::from_slice(&body).unwrap_or_default();
-        Outcome { code, response: review["response"].clone(), text, close }
+        Outcome {
+            code,
+            response: review["response"].clone(),
+            text,
+            close,
+        }
     }
 
     /// Creates through both webhooks, as the API server would: first the patch, then the validation.
@@ -116,12 +139,19 @@ impl Outcome {
     /// The fields that the refusal names.
     pub fn fields(&self) -> Vec<String> {
         let message = self.message();
-        let kinds = [": Forbidden: ", ": Invalid value: ", ": Required value: ", ": Internal error: "];
+        let kinds = [
+            ": Forbidden: ",
+            ": Invalid value: ",
+            ": Required value: ",
+            ": Internal error: ",
+        ];
         let mut fields: Vec<(usize, String)> = Vec::new();
         for kind in kinds {
             for (at, _) in message.match_indices(kind) {
                 let before = &message[..at];
-                let start = before.rfind(", ").map_or(usize::from(before.starts_with('[')), |comma| comma + 2);
+                let start = before
+                    .rfind(", ")
+                    .map_or(usize::from(before.starts_with('[')), |comma| comma + 2);
                 fields.push((at, before[start..].to_owned()));
             }
         }
@@ -137,11 +167,27 @@ impl Outcome {
 /// The fake API server with what this project needs of authorization and admission registration.
 pub fn api_server() -> ApiServer {
     let server = ApiServer::new();
-    let cluster = |group, plural, kind| ResourceKind::new(group, "v1", plural, kind).cluster_scoped().without_status();
-    server.register(cluster("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview"));
+    let cluster = |group, plural, kind| {
+        ResourceKind::new(group, "v1", plural, kind)
+            .cluster_scoped()
+            .without_status()
+    };
+    server.register(cluster(
+        "authorization.k8s.io",
+        "subjectaccessreviews",
+        "SubjectAccessReview",
+    ));
     server.register(cluster("rbac.authorization.k8s.io", "clusterroles", "ClusterRole"));
-    server.register(cluster("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration"));
-    server.register(cluster("admissionregistration.k8s.io", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration"));
+    server.register(cluster(
+        "admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations",
+        "MutatingWebhookConfiguration",
+    ));
+    server.register(cluster(
+        "admissionregistration.k8s.io",
+        "validatingwebhookconfigurations",
+        "ValidatingWebhookConfiguration",
+    ));
     server
 }
 

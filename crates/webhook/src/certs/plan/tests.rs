@@ -40,7 +40,8 @@ impl World {
     }
 
     fn step(&mut self) -> Step {
-        let key = |since: &Option<(String, Timestamp)>| since.as_ref().map(|(_, begun)| self.now.duration_since(*begun));
+        let key =
+            |since: &Option<(String, Timestamp)>| since.as_ref().map(|(_, begun)| self.now.duration_since(*begun));
         next_step(
             Seen {
                 now: self.now,
@@ -92,7 +93,10 @@ impl World {
     }
 
     fn serials(&self) -> impl Iterator<Item = Option<String>> {
-        let pairs = self.replicas.iter().map(|replica| replica.as_ref().and_then(|material| material.serving.as_ref()));
+        let pairs = self
+            .replicas
+            .iter()
+            .map(|replica| replica.as_ref().and_then(|material| material.serving.as_ref()));
         pairs.map(|pair| pair.map(|pair| pair.leaf.serial.clone()))
     }
 
@@ -102,7 +106,11 @@ impl World {
             let pair = material.serving.as_ref().unwrap();
             let anchors: Vec<_> = self.bundle.iter().collect();
             if pair.leaf.is_valid(self.now) {
-                assert!(serves_all_names(pair, &anchors, &issuing(), self.now), "not trusted after {:?}", self.writes);
+                assert!(
+                    serves_all_names(pair, &anchors, &issuing(), self.now),
+                    "not trusted after {:?}",
+                    self.writes
+                );
             }
         }
     }
@@ -127,7 +135,13 @@ fn a_first_start_serves_at_once() {
     assert!(world.round(&[]) && world.round(&[]));
     assert!(world.serials().all(|serial| serial.is_some()));
     assert!(!world.round(&[]), "{:?}", world.writes);
-    assert_eq!(world.writes, ["a new authority is introduced", "the new authority issues the serving certificate"]);
+    assert_eq!(
+        world.writes,
+        [
+            "a new authority is introduced",
+            "the new authority issues the serving certificate"
+        ]
+    );
     assert_eq!(world.bundle.len(), 1);
 }
 
@@ -181,9 +195,16 @@ fn a_year_passes_and_everybody_stays_trusted() {
             world.pass(SignedDuration::from_secs(10));
         }
         let pair = world.secret.serving.as_ref().unwrap();
-        assert!(pair.leaf.is_valid(world.now) && world.now < pair.leaf.renewal() + DAY, "day {day}");
+        assert!(
+            pair.leaf.is_valid(world.now) && world.now < pair.leaf.renewal() + DAY,
+            "day {day}"
+        );
     }
-    let rolls = world.writes.iter().filter(|why| **why == "the old authority is dropped").count();
+    let rolls = world
+        .writes
+        .iter()
+        .filter(|why| **why == "the old authority is dropped")
+        .count();
     assert!((2..=4).contains(&rolls), "{rolls} rolls");
 }
 
@@ -194,7 +215,10 @@ fn an_emptied_secret_gets_back_what_is_in_use() {
     world.secret = Material::default();
     world.rest();
     assert_eq!(world.secret, before);
-    assert_eq!(world.writes, ["the Secret was emptied or damaged; what is in use is written back"]);
+    assert_eq!(
+        world.writes,
+        ["the Secret was emptied or damaged; what is in use is written back"]
+    );
 }
 
 #[test]
@@ -221,7 +245,11 @@ fn a_damaged_serving_pair_is_issued_again_and_a_lost_authority_is_rolled() {
     world.secret.ca = None;
     world.rest();
     assert_eq!(world.writes[0], "a new authority is introduced");
-    assert!(world.writes.contains(&"the old authority is dropped"), "{:?}", world.writes);
+    assert!(
+        world.writes.contains(&"the old authority is dropped"),
+        "{:?}",
+        world.writes
+    );
     world.writes.clear();
     // The key of the authority alone: as after a take-over of the Go controller's RSA key, which we do not sign with.
     world.secret.ca.as_mut().unwrap().key = None;

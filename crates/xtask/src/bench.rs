@@ -1,0 +1,36 @@
+//! `cargo xtask bench`: measures the controller as it is shipped, on a cluster of its own.
+//!
+//! The controller is built for release and runs with the rights of its ServiceAccount. Progress is told on standard error;
+//! the figures are JSON on standard output. Nothing else should run on the machine meanwhile.
+
+mod burst;
+mod race;
+mod requests;
+mod stage;
+mod times;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// Arguments of `cargo xtask bench`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// Many AppWrappers at once, each with a Job, against as many plain Jobs
+    Burst(burst::Args),
+    /// Many AppWrappers while the controller hears of Jobs late; some of the Jobs are really deleted
+    Race(race::Args),
+}
+
+/// Runs a benchmark. An error means that an AppWrapper did not end as it must.
+pub async fn run(args: &Args) -> Result<()> {
+    match &args.bench {
+        Bench::Burst(args) => burst::run(args).await,
+        Bench::Race(args) => race::run(args).await,
+    }
+}
