@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use futures::future::LocalBoxFuture;
 use libtest_mimic::{Arguments, Trial};
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 use crate::World;
 
 /// One test.
-pub type Test = for<'w> fn(&'w World) -> BoxFuture<'w, ()>;
+pub type Test = for<'w> fn(&'w World) -> LocalBoxFuture<'w, ()>;
 
 /// Tests wait most of the time.
 const AT_ONCE: usize = 12;

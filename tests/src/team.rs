@@ -6,7 +6,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use appwrapper_api::rules::LABEL_VALUE_LIMIT;
 use appwrapper_api::{ANNOTATION_PREFIX, API_VERSION, APPWRAPPER_LABEL, KIND};
+use appwrapper_testkit::api_server::{ApiRequest, Verb};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::wait::await_condition;
@@ -72,25 +74,31 @@ pub fn wrapper(name: &str, components: &[Value], annotations: &[(&str, &str)]) -
 }
 
 impl<'w> Team<'w> {
-    pub(crate) async fn new(world: &'w World, name: &str) -> Self {
-        let team = Self {
+    pub(crate) fn existing(world: &'w World, name: &str) -> Self {
+        Self {
             world,
             namespace: name.to_owned(),
             client: world.client(),
-        };
+        }
+    }
+
+    pub(crate) async fn new(world: &'w World, name: &str) -> Self {
+        let team = Self::existing(world, name);
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        let namespaces = Api::all_with(team.client.clone(), &resource("v1", "Namespace"));
-        let namespace: DynamicObject = serde_json::from_value(namespace).unwrap();
-        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+        team.create(&namespace).await;
         // No pod can be created without it.
         team.until_object("v1", "ServiceAccount", "default", "is there", |found| found.is_some())
             .await;
         team
     }
 
-    /// The objects of a kind in this namespace.
+    /// The objects of a kind in this namespace, or the namespaces.
     pub fn api(&self, api_version: &str, kind: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), &self.namespace, &resource(api_version, kind))
+        let resource = resource(api_version, kind);
+        if kind == "Namespace" {
+            return Api::all_with(self.client.clone(), &resource);
+        }
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
 
     fn wrappers(&self) -> Api<DynamicObject> {
@@ -303,7 +311,10 @@ impl<'w> Team<'w> {
         {
             panic!("not in time: {name} is gone\n{}", self.report(name).await);
         }
-        self.until_pods(name, "none is left", <[Value]>::is_empty).await;
+        // A name that is too long for a label is no pod's.
+        if name.len() <= LABEL_VALUE_LIMIT {
+            self.until_pods(name, "none is left", <[Value]>::is_empty).await;
+        }
     }
 
     /// Makes pods as the operator of a component would: controlled by it, from the template at this JSON pointer.
@@ -324,12 +335,21 @@ impl<'w> Team<'w> {
 
     /// Uncached reads by the controller of objects of a resource in this namespace so far.
     pub fn gets(&self, resource: &str) -> usize {
-        use appwrapper_testkit::api_server::Verb;
+        self.count_gets(resource, |_| true)
+    }
+
+    /// The same of one object.
+    pub fn gets_of(&self, resource: &str, name: &str) -> usize {
+        self.count_gets(resource, |found| found == name)
+    }
+
+    fn count_gets(&self, resource: &str, name: impl Fn(&str) -> bool) -> usize {
         let log = self.world.proxy.records().log();
-        let is_one = |request: &&appwrapper_testkit::api_server::ApiRequest| {
+        let is_one = |request: &&ApiRequest| {
             request.verb == Verb::Get
                 && request.plural == resource
                 && request.namespace.as_deref() == Some(&self.namespace)
+                && request.name.as_deref().is_some_and(&name)
         };
         log.iter().filter(is_one).count()
     }

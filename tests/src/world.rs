@@ -101,6 +101,11 @@ impl World {
         Team::new(self, name).await
     }
 
+    /// A namespace that was made before.
+    pub fn existing_team(&self, name: &str) -> Team<'_> {
+        Team::existing(self, name)
+    }
+
     /// The value of a counter of the controller.
     pub async fn count(&self, metric: &str, labels: &[(&str, &str)]) -> u64 {
         self.controller().metrics().await.unwrap().count(metric, labels)

@@ -413,6 +413,24 @@ mod tests {
     }
 
     #[test]
+    fn the_shipped_configuration_holds_the_defaults() {
+        let shipped = Config::from_yaml(include_str!("../../../deploy/base/config.yaml")).unwrap();
+        let mut default = Config::default();
+        default.controller_manager.leader_election = true;
+        let sort = |config: &mut Config| {
+            config
+                .appwrapper
+                .admission
+                .allowed_kinds
+                .sort_by_key(|kind| format!("{kind:?}"))
+        };
+        let (mut shipped, mut expected) = (shipped, default);
+        sort(&mut shipped);
+        sort(&mut expected);
+        assert_eq!(shipped, expected);
+    }
+
+    #[test]
     fn a_null_section_is_an_absent_one() {
         assert_eq!(
             Config::from_yaml("appwrapper:\n  faultTolerance: null\n").unwrap(),

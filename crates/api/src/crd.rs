@@ -77,11 +77,11 @@ fn schema_of<T: JsonSchema>() -> Value {
     schema
 }
 
-/// Drops what the Go controller's CRD does not have: titles, defaults (Kueue clears `suspend` by removing it, so a
-/// default would bring it back) and limits that only follow from the Rust type.
+/// Drops what the Go controller's CRD does not have: titles, and defaults (Kueue clears `suspend` by removing it, so a
+/// default would bring it back).
 fn tidy(schema: &mut Value) {
     let Value::Object(node) = schema else { return };
-    for key in ["title", "default", "nullable", "minimum", "maximum"] {
+    for key in ["title", "default", "nullable"] {
         node.remove(key);
     }
     for key in ["items", "additionalProperties"] {

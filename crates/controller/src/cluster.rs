@@ -9,6 +9,7 @@ use std::{sync::Arc, time::Duration};
 use appwrapper_api::{
     AppWrapper, AppWrapperKey, AppWrapperStatus, ComponentFacts, ComponentRef, FINALIZER, Lineage, PodFacts, Rv, Uid,
     kinds,
+    rules::LABEL_VALUE_LIMIT,
 };
 use appwrapper_cache_management::{self as cache, ComponentWire, KindError, PodWire, Registry, ResolvedKind, View};
 use appwrapper_coordination::{WriteGuard, fenced, guarded_client};
@@ -208,6 +209,10 @@ impl Cluster for KubeCluster {
     }
 
     async fn list_pods_uncached(&self, key: &AppWrapperKey) -> Result<Vec<PodFacts>, Doubt> {
+        if key.name.len() > LABEL_VALUE_LIMIT {
+            // Such a name is no value of a label, so no pod bears it, and a selector with it is refused.
+            return Ok(Vec::new());
+        }
         let api: Api<PodWire> = Api::namespaced(self.client.clone(), &key.namespace);
         let selector = format!("{}={}", appwrapper_api::APPWRAPPER_LABEL, key.name);
         // Without a limit and a version the list is consistent with everything written before.

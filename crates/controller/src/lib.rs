@@ -13,6 +13,7 @@ pub mod memories;
 pub mod nodes;
 pub mod observer;
 pub mod queue;
+pub mod recorder;
 pub mod run;
 pub mod shard;
 pub mod teller;

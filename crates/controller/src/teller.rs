@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use appwrapper_api::{AppWrapper, AppWrapperKey, ComponentRef, Phase, TypeRef, conditions::truncate};
+use appwrapper_api::{AppWrapper, AppWrapperKey, ComponentRef, Phase, TypeRef};
 use appwrapper_metrics::{
     Metrics,
     cache::Write,
@@ -19,16 +19,13 @@ use appwrapper_reconciler::{
     observation::{CachedResult, ConfirmationResult, Event, Missing, Observation},
 };
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{
-    Client, Resource as _,
-    runtime::events::{self, EventType, Recorder, Reporter},
-};
+use kube::{Client, Resource as _};
 use tokio::sync::mpsc;
+
+use crate::recorder::Recorder;
 
 /// Events that may wait to be published; beyond that they are dropped, and the log has them.
 const EVENT_QUEUE: usize = 1_024;
-/// Longest note of an event (events.k8s.io/v1).
-const NOTE_LIMIT: usize = 1_000;
 
 /// Tells what happens. Cheap to clone.
 #[derive(Clone)]
@@ -268,24 +265,9 @@ impl Teller {
 impl Publisher {
     /// Publishes events through `client` until the tellers are gone or the future is dropped.
     pub async fn run(&mut self, client: Client, instance: &str) {
-        let reporter = Reporter {
-            controller: appwrapper_api::EVENT_REPORTER.to_owned(),
-            instance: Some(instance.to_owned()),
-        };
-        let recorder = Recorder::new(client, reporter);
+        let mut recorder = Recorder::new(client, instance);
         while let Some((event, regarding)) = self.queue.recv().await {
-            let published = events::Event {
-                type_: if event.warning {
-                    EventType::Warning
-                } else {
-                    EventType::Normal
-                },
-                reason: event.reason.to_owned(),
-                note: Some(truncate(&event.note, NOTE_LIMIT)),
-                action: "Reconcile".to_owned(),
-                secondary: None,
-            };
-            if let Err(error) = recorder.publish(&published, &regarding).await {
+            if let Err(error) = recorder.publish(&event, &regarding).await {
                 tracing::debug!(error = %crate::failure::text(&error), reason = event.reason, "an event was not published");
             }
         }

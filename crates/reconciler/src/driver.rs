@@ -216,8 +216,13 @@ impl<C: Cluster> Pass<'_, C> {
             Question::Missing(suspicion) => return self.confirm_missing(suspicion).await,
             Question::Deleted => {
                 // Whatever is ours has to go, also an object that is not the one we made.
-                let any = |expected| Expectation { uid: None, ..expected };
-                let expected: Vec<_> = self.expectations().into_iter().map(any).collect();
+                let any = |(expected, component)| Expectation {
+                    uid: None,
+                    unproven: recorded(component) == Recorded::Initiated,
+                    ..expected
+                };
+                let expected = self.expectations().into_iter().zip(&self.status.component_status);
+                let expected: Vec<_> = expected.map(any).collect();
                 self.components = match confirm::components(self.driver.cluster, &self.stored, &expected).await {
                     Ok(survey) => {
                         self.memory.answered();

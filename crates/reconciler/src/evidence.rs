@@ -144,6 +144,8 @@ pub struct Expectation {
     pub uid: Option<Uid>,
     /// It has said of itself that it ended well, and that was written down.
     pub finished: bool,
+    /// It was to be created, and nothing has shown since that it was.
+    pub unproven: bool,
 }
 
 impl Presence {

@@ -206,6 +206,7 @@ pub fn expectations(
                 component,
                 uid,
                 finished,
+                unproven: false,
             }
         })
         .collect()

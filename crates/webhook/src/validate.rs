@@ -11,6 +11,9 @@ use appwrapper_api::{
     rules::{self, Rule},
 };
 use appwrapper_metrics::labels::{AdmissionOperation, DecisionReason};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use crate::{
@@ -138,8 +141,10 @@ impl Validator {
     }
 
     fn validate_update(&self, request: &Request<'_>) -> Result<Verdict, Denial> {
-        let old: AppWrapper = request.decode_old_object()?;
-        let new: AppWrapper = request.decode_object()?;
+        let (old, new) = match same_spec(request) {
+            Some(heads) => heads,
+            None => (request.decode_old_object()?, request.decode_object()?),
+        };
         let faults: Vec<_> = immutable::changes(&old, &new)
             .into_iter()
             .map(|change| FieldFault::new(DecisionReason::Immutable, change.field, "Forbidden", change.message))
@@ -151,6 +156,30 @@ impl Validator {
             ..Verdict::default()
         })
     }
+}
+
+/// An object whose spec is left as text.
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(default)]
+    metadata: ObjectMeta,
+    #[serde(borrow, default)]
+    spec: Option<&'a RawValue>,
+}
+
+/// Both objects without their specs, if those are the same to the byte, as in most updates: of finalizers, of metadata. The
+/// templates are not taken apart then, so the controller can finish with an AppWrapper whatever it holds.
+fn same_spec(request: &Request<'_>) -> Option<(AppWrapper, AppWrapper)> {
+    fn head(raw: Option<&RawValue>) -> Option<Head<'_>> {
+        serde_json::from_str(raw?.get()).ok()
+    }
+    let (old, new) = (head(request.old_object)?, head(request.object)?);
+    let bare = |metadata| AppWrapper {
+        metadata,
+        ..AppWrapper::default()
+    };
+    let same = old.spec.map(RawValue::get) == new.spec.map(RawValue::get);
+    same.then(|| (bare(old.metadata), bare(new.metadata)))
 }
 
 /// Faults of the structure of a new AppWrapper: all that can be told without the API server.

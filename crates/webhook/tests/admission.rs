@@ -340,6 +340,34 @@ async fn an_update_changes_what_it_may_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn an_old_object_that_cannot_be_taken_apart_can_still_lose_its_finalizer() {
+    let webhook = Webhook::new("");
+    let deep = |finalizers: &str| {
+        let depth = 5000;
+        format!(
+            r#"{{"metadata":{{"name":"a","finalizers":{finalizers}}},"spec":{{"components":[{{"template":{}1{}}}]}}}}"#,
+            "[".repeat(depth),
+            "]".repeat(depth)
+        )
+    };
+    let body = |old: &str, new: &str| {
+        let body = review("UPDATE", &user(), &json!("@new"), &json!("@old"));
+        body.replace("\"@old\"", old).replace("\"@new\"", new)
+    };
+    let (old, new) = (deep(r#"["workload.codeflare.dev/finalizer"]"#), deep("[]"));
+    let outcome = webhook.post(VALIDATE, body(&old, &new)).await;
+    assert!(outcome.allowed(), "{}", outcome.message());
+    let changed = new.replace("[1]", "[2]");
+    assert!(!webhook.post(VALIDATE, body(&old, &changed)).await.allowed());
+    let labelled = new.replace(
+        "\"name\":\"a\"",
+        "\"name\":\"a\",\"labels\":{\"workload.codeflare.dev/user\":\"eve\"}",
+    );
+    let refused = webhook.post(VALIDATE, body(&old, &labelled)).await;
+    assert_eq!(refused.fields(), ["metadata.labels[workload.codeflare.dev/user]"]);
+}
+
+#[tokio::test]
 async fn deletion_and_subresources_pass() {
     let webhook = Webhook::new("");
     for path in [MUTATE, VALIDATE] {

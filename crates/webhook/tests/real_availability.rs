@@ -40,7 +40,7 @@ async fn no_apply_is_refused_while_replicas_roll_and_certificates_and_authoritie
         "--bundle-settle-time",
         "3s",
         "--drain-time",
-        "0s",
+        "3s",
     ];
     let launcher = Launcher::new(&cluster, OPEN, &flags).await;
     let mut replicas: Vec<_> = (0..3).map(|_| launcher.start()).collect();

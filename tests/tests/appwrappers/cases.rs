@@ -21,22 +21,15 @@ fn healthy(wrapper: &Value) -> bool {
 /// R07: a pod that is lost after everything was ready has a grace of its own, counted from the loss.
 pub async fn r07_a_lost_pod_is_replaced_in_its_own_grace(world: &World) {
     let team = world.team("r07").await;
-    let annotations = [
-        ("warmupGracePeriodDuration", "1s"),
-        ("admissionGracePeriodDuration", "1s"),
-        ("failureGracePeriodDuration", "40s"),
-        ("retryLimit", "1"),
-        ("retryPausePeriodDuration", "1s"),
-    ];
-    // Two seconds are more than the graces of the beginning, so those are over when the pod is lost.
-    team.submit_with("a", &[jobs("a", 2, 2, 6, &[HOLD])], &[&annotations[2..], &annotations[..0]].concat())
-        .await;
+    let annotations = [("failureGracePeriodDuration", "40s"), ("retryLimit", "1")];
+    team.submit_with("a", &[jobs("a", 2, 2, 6, &[HOLD])], &annotations).await;
     team.until("a", "ready", healthy).await;
-    let change: serde_json::Map<String, Value> = annotations
-        .iter()
-        .map(|(name, value)| (format!("workload.codeflare.dev.appwrapper/{name}"), json!(value)))
-        .collect();
-    team.change("a", &json!({"metadata": {"annotations": change}})).await;
+    // The graces of the beginning are over from here on, and would allow nothing.
+    let over = json!({
+        "workload.codeflare.dev.appwrapper/warmupGracePeriodDuration": "0s",
+        "workload.codeflare.dev.appwrapper/admissionGracePeriodDuration": "0s",
+    });
+    team.change("a", &json!({"metadata": {"annotations": over}})).await;
     let deployed = condition(&team.get("a").await, "ResourcesDeployed")["lastTransitionTime"].clone();
     let pods = team.pods("a").await;
     // The Job controller makes a new one after ten seconds.

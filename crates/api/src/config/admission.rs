@@ -76,8 +76,9 @@ impl TryFrom<String> for KindPattern {
 
 impl Default for AdmissionConfig {
     fn default() -> Self {
-        // What the controller's role may create, and the kind of a shipped sample whose rights are granted separately.
+        // What the shipped role lets the controller create.
         let kinds = [
+            ("", "ConfigMap"),
             ("", "Pod"),
             ("", "Service"),
             ("apps", "Deployment"),

@@ -76,6 +76,10 @@ fn take(step: Step, action: Action) -> Deletion {
 }
 
 fn state(observed: &Observed<'_>, position: usize, expired: bool, now: Timestamp) -> State {
+    if position >= observed.wrapper.spec.components.len() {
+        // The spec says what there is; a status that somebody has made longer would be waited for in vain.
+        return State::Gone;
+    }
     match observed.outcomes.deleted.get(&position) {
         Some(Deleted::Gone) => return State::Gone,
         Some(Deleted::Terminating | Deleted::Refused(_)) => return State::Present,

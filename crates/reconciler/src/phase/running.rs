@@ -2,7 +2,7 @@
 //!
 //! The order of the checks is upstream's: suspended, component missing, component failed, finished, pods failed, node to be
 //! left, pods ready. A component that a cache misses is a question, never a verdict: only a survey of uncached reads
-//! yields the proof that [`missing_component`] takes.
+//! yields the proof that `missing_component` takes.
 
 use appwrapper_api::{
     ComponentFacts, ConditionStatus, ConditionType, Phase, Uid, conditions,

@@ -160,3 +160,46 @@ fn a_change_of_counts_alone_waits_a_moment_for_something_that_matters() {
     assert_eq!(sim.later(60), after(60));
     assert_eq!(sim.writes().len(), 1);
 }
+
+#[test]
+fn a_stale_event_does_not_lead_back_to_an_older_copy() {
+    let mut sim = Sim::new([job("train")]).run();
+    let resuming = {
+        let state = sim.state();
+        state
+            .history
+            .iter()
+            .rfind(|copy| copy.status.phase == "Resuming")
+            .cloned()
+    };
+    sim.state().suspend(true);
+    sim.settle();
+    sim.settle();
+    sim.forget_calls();
+    sim.pass_on(resuming);
+    assert_eq!(sim.calls(), [""; 0]);
+    assert!(sim.objects().is_empty());
+}
+
+#[test]
+fn what_was_known_of_an_appwrapper_proves_nothing_of_the_next_one_of_its_name() {
+    let mut sim = Sim::new([job("train")]).run();
+    let mut resuming = {
+        let state = sim.state();
+        let copy = state
+            .history
+            .iter()
+            .rfind(|copy| copy.status.phase == "Resuming")
+            .cloned();
+        (*copy.unwrap()).clone()
+    };
+    resuming.metadata.uid = Some("uid-next".into());
+    sim.state().store_wrapper(None);
+    sim.state().collect();
+    sim.state().store_wrapper(Some(resuming));
+    let old = sim.state().history.last().cloned();
+    sim.state().suspend(true);
+    sim.forget_calls();
+    assert_eq!(sim.pass_on(old), Pass::Error(Error::Conflict));
+    assert_eq!(sim.calls(), ["get AppWrapper"]);
+}

@@ -1,6 +1,6 @@
 //! Generated names: fixed and published before the create, so that a crash cannot make two objects (R05).
 
-use appwrapper_api::{Phase, PodPhase};
+use appwrapper_api::{Completion, Phase, PodPhase};
 use serde_json::{Value, json};
 
 use crate::{
@@ -77,4 +77,15 @@ fn after_a_reset_the_name_is_another() {
     assert_eq!(sim.objects().len(), 1);
     assert_ne!(sim.objects()[0], first);
     assert_eq!(sim.status().component_status[0].name, sim.objects()[0]);
+}
+
+#[test]
+fn an_attempt_that_begins_within_the_same_second_has_names_of_its_own() {
+    let mut sim = Sim::with(&[("retryPausePeriodDuration", "0s")], [generated()]).run();
+    let first = sim.objects()[0].clone();
+    sim.state().end(&first, Completion::Failed);
+    sim.settle();
+    assert_eq!(sim.phase(), Phase::Running);
+    assert_eq!(sim.status().resetting_count, 1);
+    assert_ne!(sim.objects()[0], first);
 }

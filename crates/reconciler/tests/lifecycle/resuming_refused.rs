@@ -199,3 +199,18 @@ fn a_refusal_does_not_prove_that_an_earlier_try_made_nothing() {
     assert_eq!(sim.phase(), Phase::Failed);
     assert_eq!(sim.objects(), [""; 0], "it was made by the try that ended in a crash");
 }
+
+#[test]
+fn a_status_without_conditions_has_an_admission_grace_that_ends() {
+    let mut sim = Sim::new([job("train")]);
+    sim.state().faults.add("create Job train", Fault::Refuse("quota"), true);
+    sim.settle();
+    sim.edit_status(|status| status.conditions.clear());
+    sim.later(10);
+    sim.restart();
+    sim.later(59);
+    assert_eq!(sim.phase(), Phase::Resuming);
+    sim.restart();
+    sim.later(1);
+    assert_eq!(sim.phase(), Phase::Resetting);
+}

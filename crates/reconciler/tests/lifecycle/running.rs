@@ -161,6 +161,30 @@ fn a_second_round_has_its_own_failure_grace() {
     assert_eq!(sim.phase(), Phase::Running);
 }
 
+#[test]
+fn a_second_round_that_nobody_saw_healthy_has_its_own_failure_grace() {
+    let annotations = [
+        ("failureGracePeriodDuration", "10s"),
+        ("retryPausePeriodDuration", "1s"),
+    ];
+    let mut sim = Sim::with(&annotations, [job("train")]).run();
+    sim.spawn("train", 1, PodPhase::Failed);
+    sim.settle();
+    sim.later(10);
+    sim.state().collect();
+    sim.settle();
+    sim.state().cached_pods.synced = false;
+    sim.later(1);
+    assert_eq!(sim.phase(), Phase::Running);
+    assert!(sim.condition(UNHEALTHY).starts_with("True FoundFailedPods"));
+    sim.state().cached_pods.synced = true;
+    sim.spawn("train", 1, PodPhase::Failed);
+    assert_eq!(sim.settle(), after(10));
+    assert_eq!(sim.since(UNHEALTHY), 11);
+    sim.later(9);
+    assert_eq!(sim.phase(), Phase::Running);
+}
+
 #[rstest]
 #[case::none_left("0", Phase::Failed)]
 #[case::some_left("1", Phase::Resetting)]

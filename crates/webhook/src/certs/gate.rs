@@ -19,6 +19,8 @@ pub struct Gate {
     clock: ServerClock,
     metrics: Admission,
     waiting: Option<NotReady>,
+    /// The fault that was logged last: one line per fault, not per look.
+    logged: Option<String>,
 }
 
 impl Gate {
@@ -37,6 +39,7 @@ impl Gate {
             clock,
             metrics,
             waiting,
+            logged: None,
         }
     }
 
@@ -60,13 +63,17 @@ impl Gate {
         }
         match self.trusts(configurations, pair) {
             Ok(()) => {
+                self.logged = None;
                 if self.waiting.take().is_some() {
                     tracing::info!("both webhook configurations trust the certificate: ready");
                 }
             }
             Err(fault) => {
-                tracing::warn!(fault, "the API server does not trust the certificate that is served");
                 self.wait(&format!("not trusted: {fault}"));
+                if self.logged.as_ref() != Some(&fault) {
+                    tracing::warn!(fault, "the API server does not trust the certificate that is served");
+                    self.logged = Some(fault);
+                }
             }
         }
     }

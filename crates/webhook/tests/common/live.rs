@@ -138,7 +138,10 @@ impl Launcher {
         let name = format!("webhook-{}", self.started.fetch_add(1, Ordering::SeqCst));
         let (health, address) = (free_address(), free_address());
         let log = std::fs::File::create(self.logs.join(format!("{name}.log"))).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_appwrapper-webhook"))
+        // A release build can be put in its place, to measure it.
+        let program = std::env::var("APPWRAPPER_WEBHOOK_BINARY");
+        let program = program.unwrap_or_else(|_| env!("CARGO_BIN_EXE_appwrapper-webhook").into());
+        let child = Command::new(program)
             .args([
                 "--bind-address",
                 &address.to_string(),

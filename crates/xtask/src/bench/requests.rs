@@ -1,6 +1,7 @@
 //! The controller's requests, as the API server counted them in its audit log.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
 use std::path::PathBuf;
@@ -38,6 +39,8 @@ struct Event {
     #[serde(rename = "auditID")]
     audit_id: String,
     verb: String,
+    #[serde(rename = "requestURI")]
+    uri: String,
     object_ref: Option<Object>,
     response_status: Option<Status>,
 }
@@ -48,6 +51,18 @@ struct Object {
     resource: String,
     api_group: String,
     subresource: String,
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.resource)?;
+        for (separator, part) in [('.', &self.api_group), ('/', &self.subresource)] {
+            if !part.is_empty() {
+                write!(f, "{separator}{part}")?;
+            }
+        }
+        Ok(())
+    }
 }
 
 #[derive(Deserialize)]
@@ -93,25 +108,17 @@ impl Counted {
         if !self.seen.insert(event.audit_id) {
             return;
         }
-        let Object {
-            resource,
-            api_group,
-            subresource,
-        } = event.object_ref.unwrap_or_default();
-        if resource != "leases" {
-            self.writes += u32::from(WRITES.contains(&event.verb.as_str()));
-            self.gets += u32::from(event.verb == "get");
-        }
-        let part = |separator: &str, text: &str| match text {
-            "" => String::new(),
-            text => format!("{separator}{text}"),
+        let kind = match event.object_ref {
+            Some(object) => {
+                if object.resource != "leases" {
+                    self.writes += u32::from(WRITES.contains(&event.verb.as_str()));
+                    self.gets += u32::from(event.verb == "get");
+                }
+                format!("{} {object}", event.verb)
+            }
+            // Discovery, once for a kind.
+            None => format!("{} {}", event.verb, event.uri),
         };
-        let kind = format!(
-            "{} {resource}{}{}",
-            event.verb,
-            part(".", &api_group),
-            part("/", &subresource)
-        );
         if let Some(code) = event
             .response_status
             .and_then(|status| status.code)
@@ -138,14 +145,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_counts_once_and_leases_are_no_writes_for_appwrappers() {
+    fn a_request_counts_once_and_only_for_appwrappers_if_it_concerns_objects() {
         let lines = [
-            r#"{"auditID":"1","verb":"create","objectRef":{"resource":"jobs","apiGroup":"batch"},"responseStatus":{"code":201}}"#,
-            r#"{"auditID":"2","verb":"patch","objectRef":{"resource":"appwrappers","apiGroup":"workload.codeflare.dev","subresource":"status"},"responseStatus":{"code":409}}"#,
-            r#"{"auditID":"3","verb":"update","objectRef":{"resource":"leases","apiGroup":"coordination.k8s.io"}}"#,
-            r#"{"auditID":"4","verb":"watch","objectRef":{"resource":"pods"}}"#,
-            r#"{"auditID":"4","verb":"watch","objectRef":{"resource":"pods"}}"#,
-            r#"{"auditID":"5","verb":"get"}"#,
+            r#"{"auditID":"1","verb":"create","requestURI":"","objectRef":{"resource":"jobs","apiGroup":"batch"},"responseStatus":{"code":201}}"#,
+            r#"{"auditID":"2","verb":"patch","requestURI":"","objectRef":{"resource":"appwrappers","apiGroup":"workload.codeflare.dev","subresource":"status"},"responseStatus":{"code":409}}"#,
+            r#"{"auditID":"3","verb":"update","requestURI":"","objectRef":{"resource":"leases","apiGroup":"coordination.k8s.io"}}"#,
+            r#"{"auditID":"4","verb":"watch","requestURI":"","objectRef":{"resource":"pods"}}"#,
+            r#"{"auditID":"4","verb":"watch","requestURI":"","objectRef":{"resource":"pods"}}"#,
+            r#"{"auditID":"5","verb":"get","requestURI":"/apis/batch/v1"}"#,
         ];
         let mut counted = Counted::default();
         for line in lines {
@@ -153,7 +160,7 @@ mod tests {
         }
         let requests = counted.requests(2);
         assert!((requests.writes_per_appwrapper - 1.0).abs() < 1e-9);
-        assert!((requests.gets_per_appwrapper - 0.5).abs() < 1e-9);
+        assert!(requests.gets_per_appwrapper.abs() < 1e-9);
         assert_eq!(requests.by_kind["watch pods"], 1);
         assert_eq!(
             requests.refused["409 patch appwrappers.workload.codeflare.dev/status"],

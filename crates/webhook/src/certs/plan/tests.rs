@@ -16,6 +16,8 @@ struct World {
     published: Option<(String, Timestamp)>,
     served: Option<(String, Timestamp)>,
     writes: Vec<&'static str>,
+    /// Whether the bundles can be written.
+    can_publish: bool,
 }
 
 impl World {
@@ -28,6 +30,7 @@ impl World {
             published: None,
             served: None,
             writes: Vec::new(),
+            can_publish: true,
         }
     }
 
@@ -67,7 +70,7 @@ impl World {
             self.writes.push(why);
             self.check();
         }
-        if !self.secret.anchors().is_empty() {
+        if self.can_publish && !self.secret.anchors().is_empty() {
             self.bundle = self.secret.anchors().into_iter().cloned().collect();
         }
         self.check();
@@ -182,6 +185,24 @@ fn an_authority_is_rolled_in_three_steps() {
         ]
     );
     assert_eq!(world.bundle.len(), 1);
+}
+
+#[test]
+fn nothing_is_issued_by_an_authority_that_could_not_be_published() {
+    let mut world = World::settled(3);
+    world.pass(DAY * 50);
+    world.secret.ca.as_mut().unwrap().key = None;
+    world.can_publish = false;
+    world.rest();
+    assert_eq!(world.writes, ["a new authority is introduced"]);
+    world.can_publish = true;
+    world.rest();
+    assert_eq!(world.writes.len(), 3, "{:?}", world.writes);
+
+    let mut first = World::new(1);
+    first.can_publish = false;
+    first.rest();
+    assert!(first.secret.serving.is_none(), "a first start waits for it as well");
 }
 
 #[test]
