@@ -8,8 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use appwrapper_api::{
     AppWrapper, AppWrapperKey, AppWrapperStatus, ComponentFacts, ComponentRef, FINALIZER, Lineage, PodFacts, Rv, Uid,
-    kinds,
-    rules::LABEL_VALUE_LIMIT,
+    kinds, rules::LABEL_VALUE_LIMIT,
 };
 use appwrapper_cache_management::{self as cache, ComponentWire, KindError, PodWire, Registry, ResolvedKind, View};
 use appwrapper_coordination::{WriteGuard, fenced, guarded_client};

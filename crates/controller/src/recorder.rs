@@ -104,7 +104,11 @@ impl Recorder {
         Record {
             metadata: ObjectMeta {
                 namespace: regarding.namespace.clone(),
-                name: Some(format!("{}.{:x}", about.trim_end_matches(['.', '-']), now.as_nanosecond())),
+                name: Some(format!(
+                    "{}.{:x}",
+                    about.trim_end_matches(['.', '-']),
+                    now.as_nanosecond()
+                )),
                 ..ObjectMeta::default()
             },
             action: Some("Reconcile".to_owned()),
@@ -144,7 +148,10 @@ mod tests {
             .list("events.events.k8s.io", "team", "")
             .iter()
             .map(|event| {
-                let note = event.pointer("/note").and_then(serde_json::Value::as_str).unwrap_or_default();
+                let note = event
+                    .pointer("/note")
+                    .and_then(serde_json::Value::as_str)
+                    .unwrap_or_default();
                 let count = event.pointer("/series/count").and_then(serde_json::Value::as_i64);
                 (note.to_owned(), count.unwrap_or(1))
             })

@@ -3,7 +3,8 @@
 //! Nothing here waits or fails a pass. Events go through a bounded channel to a task that publishes them.
 
 use std::{
-    sync::Arc,
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -32,6 +33,8 @@ const EVENT_QUEUE: usize = 1_024;
 pub struct Teller {
     metrics: Arc<Metrics>,
     shard: u32,
+    /// When the confirmations under way began.
+    started: Arc<Mutex<HashMap<AppWrapperKey, Instant>>>,
     events: mpsc::Sender<(Event, ObjectReference)>,
 }
 
@@ -43,12 +46,30 @@ pub struct Publisher {
 /// A teller and what publishes its events.
 pub fn teller(metrics: Arc<Metrics>, shard: u32) -> (Teller, Publisher) {
     let (events, queue) = mpsc::channel(EVENT_QUEUE);
-    (Teller { metrics, shard, events }, Publisher { queue })
+    (
+        Teller {
+            metrics,
+            shard,
+            started: Arc::default(),
+            events,
+        },
+        Publisher { queue },
+    )
 }
 
 /// The metric label for the kind of a component.
 pub fn resource(type_ref: &TypeRef) -> Resource {
     Resource::of_type(&type_ref.api_version, &type_ref.kind).component()
+}
+
+/// The metric label for an AppWrapper as a whole: that of its first component.
+fn first_resource(wrapper: &AppWrapper) -> Resource {
+    let head = wrapper
+        .spec
+        .components
+        .first()
+        .and_then(|component| component.template.head().ok());
+    head.map_or(Resource::Other, |head| resource(&head.type_ref))
 }
 
 fn component_name(namespace: &str, component: &ComponentRef) -> String {
@@ -76,8 +97,11 @@ impl Teller {
                 let resource = kind.map_or(Resource::Other, |head| resource(&head.type_ref));
                 self.metrics.confirm.cached_read(resource, cached);
             }
-            Observation::ConfirmationStarted => self.metrics.confirm.open(&key.to_string()),
-            Observation::Confirmed(result) => self.confirmed(&key, result),
+            Observation::ConfirmationStarted => {
+                self.metrics.confirm.open(&key.to_string());
+                self.started().insert(key, Instant::now());
+            }
+            Observation::Confirmed(result) => self.confirmed(wrapper, &key, result),
             Observation::RaceSurvived {
                 component,
                 cached,
@@ -93,7 +117,7 @@ impl Teller {
                     "race survived: the cache misses a component that the API server has",
                 );
                 let resource = resource(&component.type_ref);
-                self.metrics.confirm.outcome(resource, Outcome::Live, Duration::ZERO);
+                self.metrics.confirm.outcome(resource, Outcome::Live, self.took(&key));
                 self.metrics
                     .confirm
                     .live(resource, &component_name(&key.namespace, &component));
@@ -112,7 +136,7 @@ impl Teller {
                     Missing::Replaced => Outcome::Replaced,
                 };
                 let resource = resource(&component.type_ref);
-                self.metrics.confirm.outcome(resource, outcome, Duration::ZERO);
+                self.metrics.confirm.outcome(resource, outcome, self.took(&key));
                 self.metrics.confirm.verdict(&key.namespace, resource);
             }
             Observation::Retry(reason) => self.metrics.states.retry(metric_reason(reason)),
@@ -122,6 +146,15 @@ impl Teller {
                 tracing::warn!(appwrapper = %key, "deletion takes longer than its grace and is forced");
             }
         }
+    }
+
+    fn started(&self) -> MutexGuard<'_, HashMap<AppWrapperKey, Instant>> {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Time since the confirmation under way began.
+    fn took(&self, key: &AppWrapperKey) -> Duration {
+        self.started().get(key).map(Instant::elapsed).unwrap_or_default()
     }
 
     fn entered(&self, wrapper: &AppWrapper, key: &AppWrapperKey, phase: Phase) {
@@ -149,7 +182,9 @@ impl Teller {
         }
     }
 
-    fn confirmed(&self, key: &AppWrapperKey, result: ConfirmationResult) {
+    fn confirmed(&self, wrapper: &AppWrapper, key: &AppWrapperKey, result: ConfirmationResult) {
+        let took = self.took(key);
+        self.started().remove(key);
         match result {
             ConfirmationResult::Live | ConfirmationResult::Missing | ConfirmationResult::Outdated => {
                 self.metrics.confirm.close(&key.to_string());
@@ -164,12 +199,12 @@ impl Teller {
                 );
                 self.metrics
                     .confirm
-                    .outcome(Resource::Other, Outcome::Error, Duration::ZERO);
+                    .outcome(first_resource(wrapper), Outcome::Error, took);
             }
             ConfirmationResult::Deferred => {
                 self.metrics
                     .confirm
-                    .outcome(Resource::Other, Outcome::Deferred, Duration::ZERO);
+                    .outcome(first_resource(wrapper), Outcome::Deferred, took);
             }
         }
     }

@@ -218,7 +218,7 @@ impl<C: Cluster> Pass<'_, C> {
                 // Whatever is ours has to go, also an object that is not the one we made.
                 let any = |(expected, component)| Expectation {
                     uid: None,
-                    unproven: recorded(component) == Recorded::Initiated,
+                    unproven: recorded(component) != Recorded::Created,
                     ..expected
                 };
                 let expected = self.expectations().into_iter().zip(&self.status.component_status);

@@ -144,7 +144,7 @@ pub struct Expectation {
     pub uid: Option<Uid>,
     /// It has said of itself that it ended well, and that was written down.
     pub finished: bool,
-    /// It was to be created, and nothing has shown since that it was.
+    /// Nothing says that it was ever created, or that it is not deleted yet.
     pub unproven: bool,
 }
 

@@ -77,7 +77,8 @@ fn a_component_that_the_cache_misses_is_looked_for_before_it_counts_as_gone() {
 
 #[rstest]
 #[case::timeout(Fault::Lose)]
-#[case::forbidden(Fault::Refuse("no"))]
+#[case::forbidden(Fault::Forbid)]
+#[case::throttled(Fault::Refuse("too many requests"))]
 fn a_look_that_proves_nothing_is_not_an_absence(#[case] fault: Fault) {
     let mut sim = Sim::new([job("train")]).run();
     sim.state().edit_object("train", |object| object.labelled = false);
@@ -94,6 +95,40 @@ fn a_look_that_proves_nothing_is_not_an_absence(#[case] fault: Fault) {
     sim.later(5);
     sim.later(5);
     assert_eq!(sim.phase(), Phase::Suspended);
+}
+
+#[test]
+fn a_kind_outside_our_roles_holds_neither_quota_nor_finalizer() {
+    let limits = [("admissionGracePeriodDuration", "4s"), ("retryLimit", "0")];
+    let mut sim = Sim::with(&limits, [job("made"), job("refused")]);
+    sim.state()
+        .faults
+        .add("create Job refused", Fault::Refuse("no such right"), true);
+    sim.state().faults.add("get Job refused", Fault::Forbid, true);
+    sim.settle();
+    for _ in 0..8 {
+        sim.later(5);
+    }
+    assert_eq!(sim.phase(), Phase::Failed);
+    assert!(sim.objects().is_empty());
+    assert!(sim.condition(ConditionType::QuotaReserved).starts_with("False"));
+    sim.state().delete_wrapper();
+    sim.settle();
+    assert!(sim.state().wrapper.is_none());
+}
+
+#[test]
+fn a_status_that_tells_of_more_components_than_the_spec_is_not_waited_for() {
+    let mut sim = Sim::new([job("train")]).run();
+    sim.edit_status(|status| {
+        let more = status.component_status[0].clone();
+        status.component_status.push(more);
+        status.set_phase(Phase::Failed);
+    });
+    sim.settle();
+    sim.later(5);
+    assert!(sim.objects().is_empty());
+    assert!(sim.condition(ConditionType::QuotaReserved).starts_with("False"));
 }
 
 #[test]

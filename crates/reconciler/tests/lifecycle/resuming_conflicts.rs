@@ -101,7 +101,7 @@ fn somebody_elses_is_fatal_names_its_owner_and_is_never_touched(
 }
 
 #[rstest]
-#[case::refused(Fault::Refuse("forbidden"))]
+#[case::forbidden(Fault::Forbid)]
 #[case::no_answer(Fault::Lose)]
 #[case::not_served(Fault::NotServed)]
 fn a_look_that_proves_nothing_is_repeated(#[case] fault: Fault) {

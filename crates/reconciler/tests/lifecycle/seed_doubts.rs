@@ -13,7 +13,8 @@ use crate::{
 };
 
 #[rstest]
-#[case::forbidden("get Job train", Fault::Refuse("forbidden"))]
+#[case::forbidden("get Job train", Fault::Forbid)]
+#[case::throttled("get Job train", Fault::Refuse("too many requests"))]
 #[case::timeout("get Job train", Fault::Lose)]
 #[case::not_served("get Job train", Fault::NotServed)]
 #[case::wrapper("get AppWrapper", Fault::Lose)]

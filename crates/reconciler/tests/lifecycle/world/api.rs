@@ -77,7 +77,8 @@ impl Cluster for World {
         let mut state = self.state();
         match state.log(format!("get {component}"), false) {
             Some(Fault::NotServed) => UncachedRead::NotServed,
-            Some(Fault::Refuse(message) | Fault::Never(message)) => UncachedRead::Doubt(doubt("forbidden", message)),
+            Some(Fault::Forbid) => UncachedRead::Doubt(doubt("forbidden", "no right to get it")),
+            Some(Fault::Refuse(message) | Fault::Never(message)) => UncachedRead::Doubt(doubt("throttled", message)),
             Some(_) => UncachedRead::Doubt(doubt("timeout", "no answer")),
             None if state.lies.reads_from_cache => match state.cached(component) {
                 CachedRead::Present(facts) => UncachedRead::Present(facts),

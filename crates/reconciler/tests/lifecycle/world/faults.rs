@@ -5,8 +5,10 @@ use super::Deed;
 /// What becomes of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The server says no, with these words (403, 429, 5xx, a webhook).
+    /// The server says no, with these words (429, 5xx, a webhook, a quota).
     Refuse(&'static str),
+    /// A read is refused for lack of rights (403).
+    Forbid,
     /// The server says that it never will (422, unknown kind).
     Never(&'static str),
     /// It is done, but the answer is lost.
