@@ -90,8 +90,8 @@ impl KubeCluster {
     }
 
     /// Follows a server's word about a delete.
-    fn deleted<T>(&self, key: &AppWrapperKey, component: &ComponentRef, outcome: &Result<T, Error>) {
-        if outcome.is_ok() {
+    fn deleted(&self, key: &AppWrapperKey, component: &ComponentRef, outcome: &Result<Deleted, Error>) {
+        if matches!(outcome, Ok(Deleted::Gone | Deleted::Terminating)) {
             self.view.note_deleted(key, component);
         }
     }
@@ -122,9 +122,7 @@ where
             Deleted::Gone
         }),
         Err(error) if fenced(&error).is_some() => Err(Error::Fenced),
-        // Gone, or the name is another object's now, which is not ours to delete.
         Err(error) if failure::is_absent(&error, name) => Ok(Deleted::Gone),
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(Deleted::Gone),
         Err(error) => Ok(Deleted::Refused(failure::text(&error))),
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! 1. What needs nothing but this checkout: tables, properties, simulations, the API server inside the process. The seed's
 //!    test runs a second time with a controller whose uncached reads are answered from the cache: it must notice.
-//! 2. What needs a real control plane: the crate `tests`. Its programs are found or built first. Tests find our own
-//!    programs in the folder that `APPWRAPPER_BIN_DIR` names.
+//! 2. What needs a real control plane: the crate `tests`, and in any other crate the test targets named `real_…`. The
+//!    programs are found or built first. Tests find our own programs in the folder that `APPWRAPPER_BIN_DIR` names.
 //!
 //! All tiers run even if one fails, and the command fails if any has.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -48,24 +49,24 @@ pub async fn run(args: &Args) -> Result<()> {
 }
 
 async fn in_process() -> Result<()> {
-    let all = cargo_test(&["--exclude", REAL, "--no-fail-fast"]).await;
+    let targets = Targets::read().await?;
+    let own = ["--exclude", REAL, "--no-fail-fast"];
+    let tests = cargo_test(own.into_iter().chain(["--lib", "--bins"]), &targets.in_process).await;
+    let documentation = cargo_test(own.into_iter().chain(["--doc"]), &[]).await;
     println!("\nthe seed inverted: with uncached reads answered from the cache");
-    let inverted = cargo_test(&["--features", INVERTED, "--test", "seed"]).await;
-    all.and(inverted)
+    let inverted = cargo_test(["--exclude", REAL, "--features", INVERTED], &["seed".to_owned()]).await;
+    tests.and(documentation).and(inverted)
 }
 
 async fn real() -> Result<()> {
-    let tests = targets_of(REAL).await?;
+    let targets = Targets::read().await?;
     Programs::find(&OF_A_CLUSTER).await?;
     let folder = our_programs().await?;
     let mut command = cargo();
     command
         .args(["test", "--locked", "--workspace", "--no-fail-fast"])
         .env(BIN_DIR, folder);
-    for test in &tests {
-        command.args(["--test", test]);
-    }
-    succeed(command).await
+    succeed(with_targets(command, &targets.real)).await
 }
 
 /// Builds our programs; returns the folder they are in. The inverted controller is in the folder `inverted` there.
@@ -91,10 +92,15 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     std::fs::rename(&staged, to).with_context(|| format!("writing {}", to.display()))
 }
 
-async fn cargo_test(arguments: &[&str]) -> Result<()> {
+async fn cargo_test(arguments: impl IntoIterator<Item = &str>, targets: &[String]) -> Result<()> {
     let mut command = cargo();
     command.args(["test", "--locked", "--workspace"]).args(arguments);
-    succeed(command).await
+    succeed(with_targets(command, targets)).await
+}
+
+fn with_targets(mut command: Command, targets: &[String]) -> Command {
+    command.args(targets.iter().flat_map(|name| ["--test", name]));
+    command
 }
 
 async fn succeed(mut command: Command) -> Result<()> {
@@ -107,26 +113,42 @@ async fn succeed(mut command: Command) -> Result<()> {
     Ok(())
 }
 
-/// The test targets of a package. They are named one by one, and not by their package, for the reason given in
+/// The names of the test targets. They are given one by one, and not by their packages, for the reason given in
 /// [`crate::cargo`].
-async fn targets_of(package: &str) -> Result<Vec<String>> {
-    let mut command = cargo();
-    command.args(["metadata", "--locked", "--no-deps", "--format-version=1"]);
-    let output = command.output().await.context("running cargo metadata")?;
-    if !output.status.success() {
-        bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr).trim());
+struct Targets {
+    in_process: Vec<String>,
+    real: Vec<String>,
+}
+
+impl Targets {
+    async fn read() -> Result<Self> {
+        let mut command = cargo();
+        command.args(["metadata", "--locked", "--no-deps", "--format-version=1"]);
+        let output = command.output().await.context("running cargo metadata")?;
+        if !output.status.success() {
+            bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        let metadata: Metadata = serde_json::from_slice(&output.stdout).context("reading cargo metadata")?;
+        let is_real = |package: &Package, target: &Target| package.name == REAL || target.name.starts_with("real_");
+        let (mut in_process, mut real) = (BTreeSet::new(), BTreeSet::new());
+        for package in &metadata.packages {
+            for target in package.targets.iter().filter(|target| target.kind == ["test"]) {
+                let names = if is_real(package, target) {
+                    &mut real
+                } else {
+                    &mut in_process
+                };
+                names.insert(target.name.clone());
+            }
+        }
+        if in_process.is_empty() || real.is_empty() {
+            bail!("a tier has no tests: {} and {}", in_process.len(), real.len());
+        }
+        Ok(Self {
+            in_process: in_process.into_iter().collect(),
+            real: real.into_iter().collect(),
+        })
     }
-    let metadata: Metadata = serde_json::from_slice(&output.stdout).context("reading cargo metadata")?;
-    let package = metadata.packages.into_iter().find(|one| one.name == package);
-    let targets = package.context("the workspace has no package of real tests")?.targets;
-    let tests = targets
-        .into_iter()
-        .filter(|target| target.kind.iter().any(|kind| kind == "test"));
-    let tests: Vec<String> = tests.map(|target| target.name).collect();
-    if tests.is_empty() {
-        bail!("the package of real tests has none");
-    }
-    Ok(tests)
 }
 
 #[derive(Deserialize)]
