@@ -315,3 +315,31 @@ async fn deadlines_survive_a_controller_that_was_away() {
         .await;
     assert_eq!(world.phase("ttl"), "Succeeded");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_happens_beside_a_refused_create_does_not_try_it_again() {
+    let world = World::start().await;
+    world
+        .server
+        .faults()
+        .add(Match::verb(Verb::Create).resource("services"), Effect::forbidden());
+    let tuning = annotations(&[("admissionGracePeriodDuration", "10m")]);
+    world.submit_with("noisy", json!([parallel_job("noisy", 20), service("noisy")]), tuning);
+    world
+        .wait("the Job", |world| world.get("jobs", "noisy").is_some())
+        .await;
+    world.pass(Duration::from_secs(100)).await;
+    world.server.reset_requests();
+    world.server.step_jobs();
+    for pod in world.server.list("pods", "team", "") {
+        world
+            .server
+            .set_pod_phase("team", pod["metadata"]["name"].as_str().unwrap(), "Running");
+        world.pass(Duration::from_millis(100)).await;
+    }
+    world.pass(Duration::from_secs(20)).await;
+    let tries = world
+        .server
+        .count(&Match::verb(Verb::Create).resource("services").author("controller"));
+    assert!(tries <= 2, "{tries} tries");
+}

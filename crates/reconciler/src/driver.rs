@@ -129,6 +129,7 @@ impl<C: Cluster> Pass<'_, C> {
                     }
                 }
                 Action::After(delay) => {
+                    self.remember_refusal(delay);
                     if let Some(left) = self.hold_back() {
                         return Ok(Requeue::After(delay.min(left)));
                     }
@@ -149,6 +150,34 @@ impl<C: Cluster> Pass<'_, C> {
 
     fn now(&self) -> Timestamp {
         (self.driver.clock)()
+    }
+
+    /// Keeps in mind until when a refused create is not to be tried again: what wakes the AppWrapper meanwhile, such as
+    /// the pods of a component beside it, is no reason to ask anew.
+    fn remember_refusal(&mut self, delay: SignedDuration) {
+        let refused = self
+            .outcomes
+            .created
+            .iter()
+            .find_map(|(position, outcome)| match outcome {
+                CreateOutcome::Uncertain(error) => Some((*position, error.clone())),
+                _ => None,
+            });
+        let now = self.now();
+        match (refused, &self.memory.refused) {
+            (Some((position, _)), Some((known, _, until))) if position == *known && now < *until => {}
+            (Some((position, error)), _) => {
+                let until = now.checked_add(delay).unwrap_or(now);
+                self.memory.refused = Some((position, error, until));
+            }
+            (None, _) => self.memory.refused = None,
+        }
+    }
+
+    /// What was said of a create that is not to be tried again yet.
+    fn recalled_refusal(&self, position: usize) -> Option<String> {
+        let (known, error, until) = self.memory.refused.as_ref()?;
+        (*known == position && self.now() < *until).then(|| error.clone())
     }
 
     fn decide(&self) -> Step {
@@ -411,7 +440,10 @@ impl<C: Cluster> Pass<'_, C> {
                 return Ok(!present);
             }
             Effect::Deploy(position) => {
-                let outcome = self.deploy(position).await?;
+                let outcome = match self.recalled_refusal(position) {
+                    Some(refusal) => CreateOutcome::Uncertain(refusal),
+                    None => self.deploy(position).await?,
+                };
                 self.outcomes.created.insert(position, outcome);
             }
             Effect::Delete { position, uid, grace } => {

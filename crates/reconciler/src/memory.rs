@@ -36,6 +36,8 @@ pub struct Memory {
     pub(crate) deletes: RecentDeletes,
     /// Confirmations of missing components.
     pub(crate) confirmations: Confirmations,
+    /// A create that was refused: position, what was said, and when to try again.
+    pub(crate) refused: Option<(usize, String, Timestamp)>,
     /// Answers in a row that proved nothing.
     doubts: u32,
 }
