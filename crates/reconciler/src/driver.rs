@@ -2,7 +2,11 @@
 //!
 //! The driver chooses nothing. It keeps the status that the decision has made so far in memory and writes it when
 //! something depends on it: before an effect, and at the end of the pass. Every write carries the version that was
-//! observed, so a pass that rests on an old copy ends in a conflict instead of doing harm.
+//! observed, so a pass that rests on an old copy ends in a conflict instead of doing harm. What the API server is asked
+//! is in `ask.rs`, what is done to it in `act.rs`.
+
+mod act;
+mod ask;
 
 use std::sync::Arc;
 
@@ -10,22 +14,17 @@ use appwrapper_api::{AppWrapper, AppWrapperKey, AppWrapperStatus, Phase};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    adopt::adopt,
-    cluster::{Cluster, Created, Deleted},
+    cluster::Cluster,
     decide::decide,
-    decision::{Action, Effect, Question, Step},
+    decision::{Action, Step},
     error::Error,
-    evidence::{
-        CachedRead, Expectation, Presence, Survey, Suspicion, UncachedRead,
-        confirm::{self, Confirmation, PodsLeft},
-    },
+    evidence::{CachedRead, Expectation, Survey},
     memory::{Confirmations, Memory},
-    observation::{CachedResult, ConfirmationResult, Missing, Observation},
-    observed::{CreateOutcome, Evidence, NodeFaults, Observed, Outcomes, PodEvidence, component_ref, expectations},
+    observation::{CachedResult, Observation},
+    observed::{Evidence, NodeFaults, Observed, Outcomes, PodEvidence, expectations},
     phase::running::PATIENCE,
     policy::{Defaults, Policy},
-    render,
-    status::{Recorded, is_same_but_for_messages, recorded},
+    status::is_same_but_for_messages,
 };
 
 /// When to come back to an AppWrapper.
@@ -152,34 +151,6 @@ impl<C: Cluster> Pass<'_, C> {
         (self.driver.clock)()
     }
 
-    /// Keeps in mind until when a refused create is not to be tried again: what wakes the AppWrapper meanwhile, such as
-    /// the pods of a component beside it, is no reason to ask anew.
-    fn remember_refusal(&mut self, delay: SignedDuration) {
-        let refused = self
-            .outcomes
-            .created
-            .iter()
-            .find_map(|(position, outcome)| match outcome {
-                CreateOutcome::Uncertain(error) => Some((*position, error.clone())),
-                _ => None,
-            });
-        let now = self.now();
-        match (refused, &self.memory.refused) {
-            (Some((position, _)), Some((known, _, until))) if position == *known && now < *until => {}
-            (Some((position, error)), _) => {
-                let until = now.checked_add(delay).unwrap_or(now);
-                self.memory.refused = Some((position, error, until));
-            }
-            (None, _) => self.memory.refused = None,
-        }
-    }
-
-    /// What was said of a create that is not to be tried again yet.
-    fn recalled_refusal(&self, position: usize) -> Option<String> {
-        let (known, error, until) = self.memory.refused.as_ref()?;
-        (*known == position && self.now() < *until).then(|| error.clone())
-    }
-
     fn decide(&self) -> Step {
         let observed = Observed {
             wrapper: &self.stored,
@@ -238,164 +209,6 @@ impl<C: Cluster> Pass<'_, C> {
         self.components = Evidence::Cached(survey);
         self.pods = PodEvidence::Cached(cluster.pods_cached(&self.key));
     }
-
-    /// Asks the API server. Answers with a requeue if the pass cannot go on.
-    async fn confirm(&mut self, question: Question) -> Result<Option<Requeue>, Error> {
-        match question {
-            Question::Missing(suspicion) => return self.confirm_missing(suspicion).await,
-            Question::Deleted => {
-                // Whatever is ours has to go, also an object that is not the one we made.
-                let any = |(expected, component)| Expectation {
-                    uid: None,
-                    unproven: recorded(component) != Recorded::Created,
-                    ..expected
-                };
-                let expected = self.expectations().into_iter().zip(&self.status.component_status);
-                let expected: Vec<_> = expected.map(any).collect();
-                self.components = match confirm::components(self.driver.cluster, &self.stored, &expected).await {
-                    Ok(survey) => {
-                        self.memory.answered();
-                        Evidence::Uncached(survey)
-                    }
-                    Err(_) => Evidence::Doubt(self.memory.doubted()),
-                };
-            }
-            Question::PodsLeft => {
-                self.pods = match confirm::pods(self.driver.cluster, &self.stored).await {
-                    Ok(PodsLeft::None(proof)) => PodEvidence::NoneLeft(proof),
-                    Ok(PodsLeft::Some(pods)) => PodEvidence::Left(pods),
-                    Err(_) => PodEvidence::Doubt(self.memory.doubted()),
-                };
-            }
-        }
-        Ok(None)
-    }
-
-    async fn confirm_missing(&mut self, suspicion: Suspicion) -> Result<Option<Requeue>, Error> {
-        let now = self.now();
-        let cluster = self.driver.cluster;
-        let Evidence::Cached(survey) = std::mem::replace(&mut self.components, Evidence::Doubt(SignedDuration::ZERO))
-        else {
-            return Ok(None);
-        };
-        let soon = now.checked_add(SignedDuration::from_secs(1)).unwrap_or(now);
-        let put_off = self
-            .memory
-            .confirmations
-            .not_before(&suspicion.changes, now)
-            .or_else(|| (!cluster.admit_confirmation()).then_some(soon));
-        if let Some(until) = put_off {
-            cluster.tell(&self.stored, Observation::Confirmed(ConfirmationResult::Deferred));
-            self.components = Evidence::Deferred(survey, until);
-            return Ok(None);
-        }
-        // What led here must be stored before the verdict, so that the copy which is compared is the stored one.
-        self.write().await?;
-        cluster.tell(&self.stored, Observation::ConfirmationStarted);
-        let expected = self.expectations();
-        match confirm::running(cluster, &self.stored, &expected).await {
-            Confirmation::Survey(live) => {
-                self.memory.answered();
-                self.tell_confirmed(&survey, &live, &expected);
-                if live.found() == live.presences().len() {
-                    self.memory.confirmations.found_present(suspicion.changes, now);
-                }
-                self.components = Evidence::Uncached(live);
-                Ok(None)
-            }
-            Confirmation::Doubt(doubt) => {
-                cluster.tell(&self.stored, Observation::Confirmed(ConfirmationResult::Doubt(doubt)));
-                self.components = Evidence::Doubt(self.memory.doubted());
-                Ok(None)
-            }
-            Confirmation::Outdated => {
-                cluster.tell(&self.stored, Observation::Confirmed(ConfirmationResult::Outdated));
-                Ok(Some(Requeue::After(self.memory.doubted())))
-            }
-        }
-    }
-
-    fn tell_confirmed(
-        &self,
-        cached: &Survey<crate::evidence::Cached>,
-        live: &Survey<crate::evidence::Uncached>,
-        expected: &[Expectation],
-    ) {
-        let tell = |observation| self.driver.cluster.tell(&self.stored, observation);
-        for ((before, after), expected) in cached.presences().iter().zip(live.presences()).zip(expected) {
-            let component = expected.component.clone();
-            match after {
-                Presence::Present(facts) if !matches!(before, Presence::Present(_)) => {
-                    let cached = before.facts().and_then(|facts| facts.version.clone());
-                    tell(Observation::RaceSurvived {
-                        component,
-                        cached,
-                        live: facts.version.clone(),
-                    });
-                }
-                Presence::Absent { .. } => tell(Observation::ConfirmedMissing {
-                    component,
-                    how: Missing::Absent,
-                }),
-                Presence::Terminating(_) => {
-                    tell(Observation::ConfirmedMissing {
-                        component,
-                        how: Missing::Terminating,
-                    });
-                }
-                Presence::Replaced(_) => tell(Observation::ConfirmedMissing {
-                    component,
-                    how: Missing::Replaced,
-                }),
-                _ => {}
-            }
-        }
-        let all = live.found() == live.presences().len();
-        tell(Observation::Confirmed(if all {
-            ConfirmationResult::Live
-        } else {
-            ConfirmationResult::Missing
-        }));
-    }
-
-    /// Whether an effect depends on a status that is not stored yet.
-    fn must_write_before(&self, effect: &Effect) -> bool {
-        match effect {
-            Effect::AddFinalizer => false,
-            Effect::RemoveFinalizer => true,
-            // The intent and the final name must be stored; that others were created since need not be.
-            Effect::Deploy(position) => {
-                let stored = self.stored.status.component_status.get(*position);
-                let wanted = self.status.component_status.get(*position);
-                self.stored.status.phase() != Some(Phase::Resuming)
-                    || stored.is_none_or(|stored| recorded(stored) == Recorded::Absent)
-                    || stored.map(|stored| &stored.name) != wanted.map(|wanted| &wanted.name)
-            }
-            // A write that succeeds proves that the copy which wants the deletion is the live one.
-            Effect::Delete { .. } | Effect::ForcePods(_) => {
-                self.stored.status.phase != self.status.phase || self.stored.status.conditions != self.status.conditions
-            }
-        }
-    }
-
-    /// Makes sure that an effect does not rest on an old copy of the AppWrapper. Once this process has written the
-    /// AppWrapper, the copy it knows is never older than that write; before, the copy may be one that an earlier process
-    /// has moved on from, and the API server is asked. Finalizer patches carry the version themselves.
-    async fn prove_live(&mut self, effect: &Effect) -> Result<Option<Requeue>, Error> {
-        if matches!(effect, Effect::AddFinalizer | Effect::RemoveFinalizer) || self.memory.is_live() {
-            return Ok(None);
-        }
-        match self.driver.cluster.read_wrapper(&self.key).await {
-            Ok(Some(live)) if confirm::is_same(&live, &self.stored) => {
-                self.memory.answered();
-                self.memory.found_live();
-                Ok(None)
-            }
-            Ok(_) => Err(Error::Conflict),
-            Err(_) => Ok(Some(Requeue::After(self.memory.doubted()))),
-        }
-    }
-
     /// How much longer a change of messages alone is held back. More often than not something follows at once that must
     /// be written anyway, such as success after the last pod's end, and each write costs Kueue a conflict and a retry.
     fn hold_back(&mut self) -> Option<SignedDuration> {
@@ -423,78 +236,6 @@ impl<C: Cluster> Pass<'_, C> {
             }
         }
         Ok(())
-    }
-
-    /// Performs an effect. Answers whether the AppWrapper is gone.
-    async fn perform(&mut self, effect: Effect) -> Result<bool, Error> {
-        let cluster = self.driver.cluster;
-        match effect {
-            Effect::AddFinalizer | Effect::RemoveFinalizer => {
-                let present = effect == Effect::AddFinalizer;
-                let Some(written) = cluster.patch_finalizers(&self.stored, present).await? else {
-                    return Ok(true);
-                };
-                self.stored = Arc::new(written);
-                self.memory.wrote(&self.stored);
-                // Without our finalizer the AppWrapper is gone, or another's finalizer keeps it; either is not ours to do.
-                return Ok(!present);
-            }
-            Effect::Deploy(position) => {
-                let outcome = match self.recalled_refusal(position) {
-                    Some(refusal) => CreateOutcome::Uncertain(refusal),
-                    None => self.deploy(position).await?,
-                };
-                self.outcomes.created.insert(position, outcome);
-            }
-            Effect::Delete { position, uid, grace } => {
-                if let Some(component) = component_ref(&self.stored, &self.status, position) {
-                    let outcome = cluster.delete(&self.key, &component, &uid, grace).await?;
-                    self.memory.deletes.sent(&uid, self.now());
-                    self.outcomes.deleted.insert(position, outcome);
-                } else {
-                    self.outcomes.deleted.insert(position, Deleted::Gone);
-                }
-            }
-            Effect::ForcePods(pods) => {
-                for pod in &pods {
-                    cluster.delete_pod(&self.key, pod).await?;
-                    self.memory.deletes.sent(&pod.uid, self.now());
-                }
-                self.outcomes.pods_forced = true;
-            }
-        }
-        Ok(false)
-    }
-
-    async fn deploy(&self, position: usize) -> Result<CreateOutcome, Error> {
-        let cluster = self.driver.cluster;
-        let Some(component) = component_ref(&self.stored, &self.status, position) else {
-            return Ok(CreateOutcome::Fatal(format!(
-                "spec.components[{position}].template names no object"
-            )));
-        };
-        let object = match render::component(&self.stored, &self.status, &component, &self.policy) {
-            Ok(object) => object,
-            Err(error) => return Ok(CreateOutcome::Fatal(format!("spec.components[{position}]: {error}"))),
-        };
-        Ok(match cluster.create(&self.key, &component, object).await? {
-            Created::Object(_) => CreateOutcome::Created,
-            Created::Fatal(error) => CreateOutcome::Fatal(error),
-            Created::Refused(error) | Created::Ambiguous(error) => CreateOutcome::Uncertain(error),
-            Created::AlreadyExists => {
-                let read = cluster.read_uncached(&self.key, &component).await;
-                let facts = if let UncachedRead::Present(facts) = &read {
-                    Some(Arc::clone(facts))
-                } else {
-                    None
-                };
-                let outcome = adopt(&self.stored, &component, read);
-                if let (CreateOutcome::Created, Some(facts)) = (&outcome, facts) {
-                    cluster.adopted(&self.key, &component, &facts);
-                }
-                outcome
-            }
-        })
     }
 }
 
