@@ -422,7 +422,7 @@ mod tests {
                 .appwrapper
                 .admission
                 .allowed_kinds
-                .sort_by_key(|kind| format!("{kind:?}"))
+                .sort_by_key(|kind| format!("{kind:?}"));
         };
         let (mut shipped, mut expected) = (shipped, default);
         sort(&mut shipped);
