@@ -166,6 +166,11 @@ impl<'w> Team<'w> {
         api.patch_status(name, &PatchParams::default(), &change).await.unwrap();
     }
 
+    /// Writes into the status of an AppWrapper, which nobody but the controller should.
+    pub async fn forge(&self, name: &str, status: &Value) {
+        self.patch_status(API_VERSION, KIND, name, status).await;
+    }
+
     /// Changes an AppWrapper.
     pub async fn change(&self, name: &str, change: &Value) {
         self.patch(API_VERSION, KIND, name, change).await;
@@ -211,9 +216,12 @@ impl<'w> Team<'w> {
     /// Makes sure that something about an AppWrapper stays so for this long.
     pub async fn stays(&self, name: &str, what: &str, time: Duration, holds: impl Fn(&Value) -> bool) {
         let is_over = |found: Option<&Value>| !found.is_some_and(&holds);
-        if self.watch(&self.wrappers(), name, time, is_over).await.is_some() {
-            panic!("no longer so: {name}: {what}\n{}", self.report(name).await);
-        }
+        let over = self.watch(&self.wrappers(), name, time, is_over).await;
+        assert!(
+            over.is_none(),
+            "no longer so: {name}: {what}\n{}",
+            self.report(name).await
+        );
     }
 
     /// Waits for something about an object, or about its absence.
@@ -262,12 +270,11 @@ impl<'w> Team<'w> {
             if holds(&pods) {
                 return pods;
             }
-            if Instant::now() >= until {
-                panic!(
-                    "not in time: pods of {wrapper}: {what}\n{pods:#?}\n{}",
-                    self.report(wrapper).await
-                );
-            }
+            assert!(
+                Instant::now() < until,
+                "not in time: pods of {wrapper}: {what}\n{pods:#?}\n{}",
+                self.report(wrapper).await
+            );
             sleep(LOOK).await;
         }
     }
@@ -284,18 +291,16 @@ impl<'w> Team<'w> {
         let until = Instant::now() + SOON;
         loop {
             let events = self.events(wrapper).await;
-            let is_it = |event: &&Value| {
-                event["reason"] == reason && event["note"].as_str().unwrap_or_default().contains(note)
-            };
+            let is_it =
+                |event: &&Value| event["reason"] == reason && event["note"].as_str().unwrap_or_default().contains(note);
             if let Some(found) = events.iter().find(is_it) {
                 return found.clone();
             }
-            if Instant::now() >= until {
-                panic!(
-                    "no event {reason} with {note:?} about {wrapper}\n{}",
-                    self.report(wrapper).await
-                );
-            }
+            assert!(
+                Instant::now() < until,
+                "no event {reason} with {note:?} about {wrapper}\n{}",
+                self.report(wrapper).await
+            );
             sleep(LOOK).await;
         }
     }
@@ -304,13 +309,12 @@ impl<'w> Team<'w> {
     pub async fn remove(&self, name: &str) {
         let wrappers = self.wrappers();
         wrappers.delete(name, &DeleteParams::foreground()).await.unwrap();
-        if self
-            .watch(&wrappers, name, SOON, |found| found.is_none())
-            .await
-            .is_none()
-        {
-            panic!("not in time: {name} is gone\n{}", self.report(name).await);
-        }
+        let gone = self.watch(&wrappers, name, SOON, |found| found.is_none()).await;
+        assert!(
+            gone.is_some(),
+            "not in time: {name} is gone\n{}",
+            self.report(name).await
+        );
         // A name that is too long for a label is no pod's.
         if name.len() <= LABEL_VALUE_LIMIT {
             self.until_pods(name, "none is left", <[Value]>::is_empty).await;
@@ -357,11 +361,14 @@ impl<'w> Team<'w> {
     async fn report(&self, name: &str) -> String {
         let mut report = String::new();
         let wrapper = self.wrappers().get_opt(name).await;
-        let wrapper = wrapper.map(|found| found.map_or_else(|| json!("is gone"), |found| value(&found)["status"].take()));
+        let wrapper =
+            wrapper.map(|found| found.map_or_else(|| json!("is gone"), |found| value(&found)["status"].take()));
         let _ = writeln!(report, "AppWrapper {}/{name}: {wrapper:#?}", self.namespace);
         for event in self.events(name).await {
             let _ = writeln!(report, "event {} {}", event["reason"], event["note"]);
         }
+        let caches = self.world.controller().caches().await;
+        let _ = writeln!(report, "{}", caches.unwrap_or_else(|error| format!("{error:#}")));
         report + &self.world.controller().log_tail()
     }
 }

@@ -104,14 +104,25 @@ fn the_comparison_finds_what_it_is_for() {
     let schema = "/versions/0/schema/openAPIV3Schema/properties";
     for (pointer, change) in [
         ("/names/shortNames/0".to_owned(), "appw".into()),
-        ("/versions/0/additionalPrinterColumns/4/type".to_owned(), "string".into()),
+        (
+            "/versions/0/additionalPrinterColumns/4/type".to_owned(),
+            "string".into(),
+        ),
         ("/versions/0/subresources".to_owned(), Value::Null),
         (format!("{schema}/spec/required"), Value::Array(Vec::new())),
-        (format!("{schema}/status/properties/resettingCount/format"), "int64".into()),
-        (format!("{schema}/status/properties/conditions/x-kubernetes-list-type"), "atomic".into()),
+        (
+            format!("{schema}/status/properties/resettingCount/format"),
+            "int64".into(),
+        ),
+        (
+            format!("{schema}/status/properties/conditions/x-kubernetes-list-type"),
+            "atomic".into(),
+        ),
     ] {
         let mut other = ours.clone();
-        *other.pointer_mut(&pointer).unwrap_or_else(|| panic!("nothing at {pointer}")) = change;
+        *other
+            .pointer_mut(&pointer)
+            .unwrap_or_else(|| panic!("nothing at {pointer}")) = change;
         let mut found = Vec::new();
         differences("", &ours, &other, &mut found);
         assert_eq!(found.len(), 1, "{pointer}: {found:?}");

@@ -10,9 +10,7 @@
 use std::time::Duration;
 
 use appwrapper_testkit::api_server::{Effect, Match, Verb};
-use appwrapper_tests::components::{
-    HOLD, WIDGET_POD, WORKERS, deployment, job, pytorch_job, service, widget,
-};
+use appwrapper_tests::components::{HOLD, WIDGET_POD, WORKERS, deployment, job, pytorch_job, service, widget};
 use appwrapper_tests::team::{condition, is_true, phase, retries};
 use appwrapper_tests::world::SOON;
 use appwrapper_tests::{Team, World};
@@ -21,7 +19,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
 /// A kind of component.
-struct Kind {
+struct Wrapped {
     resource: &'static str,
     api_version: &'static str,
     kind: &'static str,
@@ -31,29 +29,29 @@ struct Kind {
 }
 
 /// A Job, a kind whose status is read, a kind of which only metadata is read, and a kind that nobody coded.
-const KINDS: [Kind; 4] = [
-    Kind {
+const KINDS: [Wrapped; 4] = [
+    Wrapped {
         resource: "jobs",
         api_version: "batch/v1",
         kind: "Job",
         component: |name| job(name, &[HOLD]),
         pods: None,
     },
-    Kind {
+    Wrapped {
         resource: "pytorchjobs",
         api_version: "kubeflow.org/v1",
         kind: "PyTorchJob",
         component: |name| pytorch_job(name, 1),
         pods: Some(WORKERS),
     },
-    Kind {
+    Wrapped {
         resource: "deployments",
         api_version: "apps/v1",
         kind: "Deployment",
         component: |name| deployment(name, 1),
         pods: None,
     },
-    Kind {
+    Wrapped {
         resource: "widgets",
         api_version: "example.com/v1",
         kind: "Widget",
@@ -67,7 +65,7 @@ const PATIENT: [(&str, &str); 1] = [("admissionGracePeriodDuration", "1h")];
 
 const SURVIVED: &str = "appwrapper_component_confirmations_total";
 
-fn late(kind: &Kind) -> String {
+fn late(kind: &Wrapped) -> String {
     format!("late-{}", kind.resource)
 }
 
@@ -115,7 +113,12 @@ async fn a_component_that_only_the_cache_misses_keeps_its_appwrapper_running() {
     .expect("each race is survived and counted");
     let healthy = |wrapper: &Value| phase(wrapper) == "Running" && condition(wrapper, "Unhealthy")["status"] == "False";
     let five = Duration::from_secs(5);
-    join_all(KINDS.iter().map(async |kind| team.stays(&late(kind), "healthy", five, healthy).await)).await;
+    join_all(
+        KINDS
+            .iter()
+            .map(async |kind| team.stays(&late(kind), "healthy", five, healthy).await),
+    )
+    .await;
     for kind in &KINDS {
         // Ten seconds lie between two reads for one doubt; a slow machine may have come to the second.
         let (reads, resource) = (team.gets(kind.resource), kind.resource);
@@ -145,7 +148,9 @@ async fn a_component_that_only_the_cache_misses_keeps_its_appwrapper_running() {
                 sleep(Duration::from_millis(100)).await;
             }
         };
-        timeout(SOON, asked_again).await.expect("the doubt is asked about again");
+        timeout(SOON, asked_again)
+            .await
+            .expect("the doubt is asked about again");
         assert_eq!(fault.hits(), 1);
         assert!(healthy(&team.get(name).await), "{name}");
     }
@@ -157,8 +162,11 @@ async fn a_component_that_only_the_cache_misses_keeps_its_appwrapper_running() {
     // The last of what was asked for before may still be under way.
     sleep(Duration::from_secs(2)).await;
     let before: usize = KINDS.iter().map(|kind| team.gets(kind.resource)).sum();
-    join_all(KINDS.iter().map(async |kind| team.stays(&late(kind), "healthy", Duration::from_secs(11), healthy).await))
-        .await;
+    join_all(KINDS.iter().map(async |kind| {
+        team.stays(&late(kind), "healthy", Duration::from_secs(11), healthy)
+            .await;
+    }))
+    .await;
     let after: usize = KINDS.iter().map(|kind| team.gets(kind.resource)).sum();
     assert_eq!(after - before, 0, "reads although every cache agrees");
     world.end().await;
@@ -181,7 +189,7 @@ async fn without_the_uncached_read_the_blind_cache_fails_healthy_workloads() {
 async fn a_component_that_is_really_deleted_fails_its_appwrapper_at_once() {
     let world = World::start("deleted").await;
     let team = world.team("team").await;
-    let cases: Vec<(&Kind, &str, String)> = KINDS
+    let cases: Vec<(&Wrapped, &str, String)> = KINDS
         .iter()
         .flat_map(|kind| {
             ["background", "foreground", "orphan"].map(|policy| (kind, policy, format!("{}-{policy}", kind.resource)))

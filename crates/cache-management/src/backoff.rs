@@ -9,7 +9,7 @@ use tokio::time::Instant;
 ///
 /// kube's `DefaultBackoff` is not used because its jitter lengthens: its pauses reach a minute, not thirty seconds.
 #[derive(Debug)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     first: Duration,
     cap: Duration,
     next: Duration,
@@ -20,7 +20,8 @@ pub(crate) struct Backoff {
 const QUIET: Duration = Duration::from_secs(120);
 
 impl Backoff {
-    pub(crate) fn new(first: Duration, cap: Duration) -> Self {
+    /// Pauses from `first` to `cap`.
+    pub fn new(first: Duration, cap: Duration) -> Self {
         Self {
             first,
             cap,
@@ -34,7 +35,13 @@ impl Backoff {
         Self::new(Duration::from_millis(800), Duration::from_secs(30))
     }
 
-    pub(crate) fn next(&mut self) -> Duration {
+    /// For a watch of which a process has only one, and without which nothing new is seen: asking more often costs little,
+    /// and once the API server is back it is found within seconds.
+    pub fn for_the_main_watch() -> Self {
+        Self::new(Duration::from_millis(800), Duration::from_secs(8))
+    }
+
+    pub(crate) fn pause(&mut self) -> Duration {
         let now = Instant::now();
         if self.last.is_some_and(|last| now.duration_since(last) > QUIET) {
             self.next = self.first;
@@ -46,6 +53,19 @@ impl Backoff {
     }
 }
 
+impl Iterator for Backoff {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        Some(self.pause())
+    }
+}
+
+impl kube::runtime::utils::Backoff for Backoff {
+    /// It begins anew by itself, once nothing has failed for long enough.
+    fn reset(&mut self) {}
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,11 +73,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn pauses_grow_to_the_cap_and_never_beyond() {
         let mut backoff = Backoff::for_watches();
-        let pauses: Vec<_> = (0..12).map(|_| backoff.next()).collect();
+        let pauses: Vec<_> = (0..12).map(|_| backoff.pause()).collect();
         assert!(pauses.iter().all(|pause| *pause <= Duration::from_secs(30)));
         assert!(pauses[0] <= Duration::from_millis(800));
         assert!(pauses[11] >= Duration::from_secs(15));
         tokio::time::advance(QUIET + Duration::from_secs(1)).await;
-        assert!(backoff.next() <= Duration::from_millis(800));
+        assert!(backoff.pause() <= Duration::from_millis(800));
     }
 }

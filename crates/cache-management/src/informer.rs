@@ -226,7 +226,7 @@ impl<F: Facts + Send + Sync + 'static> Informer<F> {
     }
 
     async fn pause(&self) {
-        let pause = lock(&self.backoff).next();
+        let pause = lock(&self.backoff).pause();
         sleep(pause).await;
     }
 }

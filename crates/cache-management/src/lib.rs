@@ -28,6 +28,7 @@ mod settings;
 mod triggers;
 mod view;
 
+pub use backoff::Backoff;
 pub use component::Wire as ComponentWire;
 pub use discovery::{KindError, Kinds, ResolvedKind};
 pub use observer::{Change, Delivery, KindStatus, LookupOutcome, Observer, Reason, Silent};

@@ -6,7 +6,7 @@ use std::{
 };
 
 use appwrapper_api::{AppWrapper, AppWrapperKey, TypeRef};
-use appwrapper_cache_management::View;
+use appwrapper_cache_management::{Backoff, View};
 use appwrapper_reconciler::status::is_deployed;
 use futures::{StreamExt, TryStreamExt};
 use kube::{
@@ -76,7 +76,7 @@ pub async fn watch(
         };
         let stream = watcher::watcher(api, config)
             .map_ok(|event| event.modify(|wrapper| *wrapper = light(std::mem::take(wrapper))));
-        let mut stream = stream.default_backoff().boxed();
+        let mut stream = stream.backoff(Backoff::for_the_main_watch()).boxed();
         while let Some(event) = stream.next().await {
             match event {
                 Ok(event) => {

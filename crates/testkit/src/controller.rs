@@ -165,6 +165,16 @@ impl Controller {
         Ok(Scrape::parse(&serving::get(address, "/metrics").await?))
     }
 
+    /// What its page about its caches says.
+    ///
+    /// # Errors
+    ///
+    /// When it does not answer.
+    pub async fn caches(&self) -> Result<String> {
+        let address = self.addresses.probes.as_deref().context("no address of probes")?;
+        serving::get(address, "/debug/caches").await
+    }
+
     /// Where it serves metrics.
     pub fn metrics_url(&self) -> String {
         format!(

@@ -21,22 +21,31 @@ async fn fails(team: &Team<'_>, name: &str, reason: &str, text: &str) {
         })
         .await;
     let unhealthy = condition(&ended, "Unhealthy");
-    assert_eq!((&unhealthy["status"], &unhealthy["reason"]), (&json!("True"), &json!(reason)));
+    assert_eq!(
+        (&unhealthy["status"], &unhealthy["reason"]),
+        (&json!("True"), &json!(reason))
+    );
     let message = unhealthy["message"].as_str().unwrap();
     assert!(message.contains(text), "{name}: {message}");
     assert_eq!(retries(&ended), 0, "{name}: a retry cannot help");
-    team.until_event(name, "Unhealthy", text.get(..text.len().min(100)).unwrap()).await;
+    team.until_event(name, "Unhealthy", text.get(..text.len().min(100)).unwrap())
+        .await;
     team.remove(name).await;
 }
 
 /// Waits until an AppWrapper that cannot even be looked into says why.
 async fn refused(team: &Team<'_>, name: &str, text: &str) {
     let waiting = team
-        .until(name, "InvalidComponent", |wrapper| condition(wrapper, "Unhealthy")["reason"] == "InvalidComponent")
+        .until(name, "InvalidComponent", |wrapper| {
+            condition(wrapper, "Unhealthy")["reason"] == "InvalidComponent"
+        })
         .await;
     assert_eq!(phase(&waiting), "", "{name}");
     let message = condition(&waiting, "Unhealthy")["message"].as_str().unwrap();
-    assert!(message.contains(text) && message.contains("spec.components[0]"), "{name}: {message}");
+    assert!(
+        message.contains(text) && message.contains("spec.components[0]"),
+        "{name}: {message}"
+    );
     team.until_event(name, "InvalidComponent", text).await;
 }
 
@@ -90,7 +99,10 @@ pub async fn a_kind_whose_definition_goes_away(world: &World) {
         team.until(name, "ready", |wrapper| is_true(wrapper, "PodsReady")).await;
     }
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client());
-    definitions.delete("gadgets.example.com", &DeleteParams::default()).await.unwrap();
+    definitions
+        .delete("gadgets.example.com", &DeleteParams::default())
+        .await
+        .unwrap();
     // The API server deletes the objects first and the definition then. Whoever asks in between learns that the object
     // is gone, and whoever asks later learns nothing: the AppWrapper fails for the one and waits for the other.
     let deleted = |found: Option<&CustomResourceDefinition>| found.is_none();
@@ -151,16 +163,30 @@ pub async fn replicas_out_of_range_are_named(world: &World) {
     let team = world.team("replicas").await;
     let replicated = |kind: &str, replicas: Value| {
         let template = pod_template(&[]);
-        component("apps/v1", kind, "a", &json!({"replicas": replicas, "selector": {}, "template": template}))
+        component(
+            "apps/v1",
+            kind,
+            "a",
+            &json!({"replicas": replicas, "selector": {}, "template": template}),
+        )
     };
     let product = {
         let job = json!({"parallelism": 65_536, "completions": 65_536, "template": pod_template(&[])});
         let replicated = json!([{"name": "w", "replicas": 65_536, "template": {"spec": job}}]);
-        component("jobset.x-k8s.io/v1alpha2", "JobSet", "a", &json!({"replicatedJobs": replicated}))
+        component(
+            "jobset.x-k8s.io/v1alpha2",
+            "JobSet",
+            "a",
+            &json!({"replicatedJobs": replicated}),
+        )
     };
     for (name, component, text) in [
         ("negative", replicated("Deployment", json!(-1)), "-1"),
-        ("too-large", replicated("StatefulSet", json!(3_000_000_000_u64)), "3000000000"),
+        (
+            "too-large",
+            replicated("StatefulSet", json!(3_000_000_000_u64)),
+            "3000000000",
+        ),
         ("text", replicated("Deployment", json!("two")), "integer"),
         ("product", product, "4294967296"),
     ] {
@@ -172,15 +198,14 @@ pub async fn replicas_out_of_range_are_named(world: &World) {
     for replicas in [json!(-1), json!(3_000_000_000_u64), json!("two")] {
         let mut declared = widget("a");
         declared["podSets"][0]["replicas"] = replicas.clone();
-        match team.try_create(&wrapper("declared", &[declared], &[])).await {
-            Err(error) => assert!(error.to_string().contains("replicas"), "{replicas}: {error}"),
-            Ok(_) => {
-                team.until("declared", "a word about it", |wrapper| is_true(wrapper, "Unhealthy"))
-                    .await;
-                assert_eq!(team.find("example.com/v1", "Widget", "a").await, None);
-                team.remove("declared").await;
-            }
+        if let Err(error) = team.try_create(&wrapper("declared", &[declared], &[])).await {
+            assert!(error.to_string().contains("replicas"), "{replicas}: {error}");
+            continue;
         }
+        team.until("declared", "a word about it", |wrapper| is_true(wrapper, "Unhealthy"))
+            .await;
+        assert_eq!(team.find("example.com/v1", "Widget", "a").await, None);
+        team.remove("declared").await;
     }
 }
 
@@ -226,7 +251,10 @@ pub async fn a_hundred_components_come_and_go(world: &World) {
         condition(&failed, "Unhealthy")["message"],
         "Only found 99 deployed components, but was expecting 100"
     );
-    team.until("a", "the quota is given back", |wrapper| !is_true(wrapper, "QuotaReserved")).await;
+    team.until("a", "the quota is given back", |wrapper| {
+        !is_true(wrapper, "QuotaReserved")
+    })
+    .await;
     assert_eq!(team.list("v1", "ConfigMap", label).await.len(), 0);
     team.remove("a").await;
 }
@@ -234,7 +262,6 @@ pub async fn a_hundred_components_come_and_go(world: &World) {
 /// C07: a status that somebody has restored or edited.
 pub async fn missing_conditions_are_put_right(world: &World) {
     let team = world.team("conditions").await;
-    const WRAPPER: (&str, &str) = ("workload.codeflare.dev/v1beta2", "AppWrapper");
     team.submit("a", &[job("a", &[HOLD])]).await;
     let healthy = |wrapper: &Value| {
         phase(wrapper) == "Running"
@@ -253,12 +280,15 @@ pub async fn missing_conditions_are_put_right(world: &World) {
         json!({"conditions": [{"type": "Unheard", "status": "True", "reason": "Edited", "message": "",
             "lastTransitionTime": "2020-01-01T00:00:00Z"}]}),
     ] {
-        team.patch_status(WRAPPER.0, WRAPPER.1, "a", &edited).await;
+        team.forge("a", &edited).await;
         team.until("a", "put right", healthy).await;
         team.stays("a", "healthy", Duration::from_secs(2), healthy).await;
     }
     let after = team.get("a").await;
-    assert_eq!(after["status"]["componentStatus"][0]["podSets"], component_status[0]["podSets"]);
+    assert_eq!(
+        after["status"]["componentStatus"][0]["podSets"],
+        component_status[0]["podSets"]
+    );
     let now = team.find("batch/v1", "Job", "a").await.unwrap()["metadata"]["uid"].take();
     assert_eq!(now, job, "the Job was made again");
     team.remove("a").await;
@@ -267,18 +297,13 @@ pub async fn missing_conditions_are_put_right(world: &World) {
 /// What a status says of components is a hint: nobody's objects are touched for it.
 pub async fn a_forged_status_harms_nobody(world: &World) {
     let team = world.team("forged").await;
-    const WRAPPER: (&str, &str) = ("workload.codeflare.dev/v1beta2", "AppWrapper");
     let victim = config_map("victim")["template"].take();
     team.create(&victim).await;
     let victims_pod = appwrapper_tests::components::pod("victim", &[])["template"].take();
     team.create(&victims_pod).await;
     let now = "2026-01-01T00:00:00Z";
-    let deployed = |status: &str| {
-        json!({"type": "ResourcesDeployed", "status": status, "reason": "Forged", "message": "", "lastTransitionTime": now})
-    };
-    let named = |kind: &str, api_version: &str| {
-        json!([{"name": "victim", "kind": kind, "apiVersion": api_version, "podSets": [], "conditions": [deployed("True")]}])
-    };
+    let deployed = |status: &str| json!({"type": "ResourcesDeployed", "status": status, "reason": "Forged", "message": "", "lastTransitionTime": now});
+    let named = |kind: &str, api_version: &str| json!([{"name": "victim", "kind": kind, "apiVersion": api_version, "podSets": [], "conditions": [deployed("True")]}]);
     for (name, forged, kind) in [
         ("failed", "Failed", "ConfigMap"),
         ("suspending", "Suspending", "ConfigMap"),
@@ -298,10 +323,12 @@ pub async fn a_forged_status_harms_nobody(world: &World) {
             named(kind, "v1")
         };
         let status = json!({"phase": forged, "conditions": [deployed("True")], "componentStatus": components});
-        team.patch_status(WRAPPER.0, WRAPPER.1, name, &status).await;
+        team.forge(name, &status).await;
         // Whatever is made of it, it comes to an end in which nothing is deployed.
-        team.until(name, "nothing is deployed", |wrapper| !is_true(wrapper, "ResourcesDeployed"))
-            .await;
+        team.until(name, "nothing is deployed", |wrapper| {
+            !is_true(wrapper, "ResourcesDeployed")
+        })
+        .await;
         team.remove(name).await;
     }
     assert!(team.find("v1", "ConfigMap", "victim").await.is_some());
@@ -309,9 +336,11 @@ pub async fn a_forged_status_harms_nobody(world: &World) {
     assert!(pod["metadata"]["deletionTimestamp"].is_null());
 
     // A phase that there is not: left alone, and can be deleted.
-    team.submit("nonsense", &[config_map("nonsense"), job("nonsense", &[HOLD])]).await;
-    team.until("nonsense", "ready", |wrapper| is_true(wrapper, "PodsReady")).await;
-    team.patch_status(WRAPPER.0, WRAPPER.1, "nonsense", &json!({"phase": "Nonsense"})).await;
+    team.submit("nonsense", &[config_map("nonsense"), job("nonsense", &[HOLD])])
+        .await;
+    team.until("nonsense", "ready", |wrapper| is_true(wrapper, "PodsReady"))
+        .await;
+    team.forge("nonsense", &json!({"phase": "Nonsense"})).await;
     team.remove("nonsense").await;
     team.until_gone("batch/v1", "Job", "nonsense").await;
 }
@@ -324,7 +353,8 @@ pub async fn a_retry_limit_beyond_32_bits_does_not_wrap(world: &World) {
         ("failureGracePeriodDuration", "0s"),
         ("retryPausePeriodDuration", "0s"),
     ];
-    team.submit_with("a", &[jobs("a", 1, 1, 0, &[FAIL])], &annotations).await;
+    team.submit_with("a", &[jobs("a", 1, 1, 0, &[FAIL])], &annotations)
+        .await;
     team.until("a", "a third retry", |wrapper| retries(wrapper) >= 3).await;
     team.remove("a").await;
 
@@ -339,7 +369,10 @@ pub async fn a_retry_limit_beyond_32_bits_does_not_wrap(world: &World) {
     }
     let told = team.events("b").await;
     let told = told.iter().filter(|event| event["reason"] == "InvalidAnnotation");
-    assert!(told.clone().all(|event| event["series"].is_null()), "told more than once");
+    assert!(
+        told.clone().all(|event| event["series"].is_null()),
+        "told more than once"
+    );
     assert_eq!(told.count(), 2);
     team.remove("b").await;
 }
@@ -355,14 +388,21 @@ pub async fn error_texts_of_100_kb_are_cut(world: &World) {
             (code, status)
         })
     };
-    let create = |name: &str| Match::verb(Verb::Create).resource("jobs").namespace("long-texts").name(name);
+    let create = |name: &str| {
+        Match::verb(Verb::Create)
+            .resource("jobs")
+            .namespace("long-texts")
+            .name(name)
+    };
     let invalid = world.proxy.rules().add(create("invalid"), long(422, "Invalid"));
     let failing = world.proxy.rules().add(create("failing"), long(500, "InternalError"));
 
     team.submit("invalid", &[job("invalid", &[])]).await;
     fails(&team, "invalid", "CreateFailed", "admission webhook denied the request").await;
     team.submit("failing", &[job("failing", &[])]).await;
-    let event = team.until_event("failing", "CreateFailed", "admission webhook denied the request").await;
+    let event = team
+        .until_event("failing", "CreateFailed", "admission webhook denied the request")
+        .await;
     assert!(event["note"].as_str().unwrap().len() <= 1024);
     let waiting = team.get("failing").await;
     assert_eq!(phase(&waiting), "Resuming");

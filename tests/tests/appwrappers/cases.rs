@@ -22,7 +22,8 @@ fn healthy(wrapper: &Value) -> bool {
 pub async fn r07_a_lost_pod_is_replaced_in_its_own_grace(world: &World) {
     let team = world.team("r07").await;
     let annotations = [("failureGracePeriodDuration", "40s"), ("retryLimit", "1")];
-    team.submit_with("a", &[jobs("a", 2, 2, 6, &[HOLD])], &annotations).await;
+    team.submit_with("a", &[jobs("a", 2, 2, 6, &[HOLD])], &annotations)
+        .await;
     team.until("a", "ready", healthy).await;
     // The graces of the beginning are over from here on, and would allow nothing.
     let over = json!({
@@ -33,8 +34,10 @@ pub async fn r07_a_lost_pod_is_replaced_in_its_own_grace(world: &World) {
     let deployed = condition(&team.get("a").await, "ResourcesDeployed")["lastTransitionTime"].clone();
     let pods = team.pods("a").await;
     // The Job controller makes a new one after ten seconds.
-    team.delete("v1", "Pod", pods[0]["metadata"]["name"].as_str().unwrap(), "background").await;
-    team.until("a", "the loss is seen", |wrapper| !is_true(wrapper, "PodsReady")).await;
+    team.delete("v1", "Pod", pods[0]["metadata"]["name"].as_str().unwrap(), "background")
+        .await;
+    team.until("a", "the loss is seen", |wrapper| !is_true(wrapper, "PodsReady"))
+        .await;
     let again = team.until("a", "ready again", healthy).await;
     assert_eq!(retries(&again), 0);
     assert_eq!(condition(&again, "ResourcesDeployed")["lastTransitionTime"], deployed);
@@ -50,10 +53,18 @@ pub async fn r10_a_terminal_exit_code_is_not_retried(world: &World) {
         ("retryPausePeriodDuration", "1s"),
         ("retryLimit", "3"),
     ];
-    team.submit_with("terminal", &[jobs("terminal", 1, 1, 6, &[("exit-code", "42")])], &annotations)
-        .await;
-    team.submit_with("other", &[jobs("other", 1, 1, 6, &[("exit-code", "137")])], &annotations)
-        .await;
+    team.submit_with(
+        "terminal",
+        &[jobs("terminal", 1, 1, 6, &[("exit-code", "42")])],
+        &annotations,
+    )
+    .await;
+    team.submit_with(
+        "other",
+        &[jobs("other", 1, 1, 6, &[("exit-code", "137")])],
+        &annotations,
+    )
+    .await;
     let failed = team.reaches("terminal", "Failed").await;
     assert_eq!(retries(&failed), 0);
     assert_eq!(condition(&failed, "Unhealthy")["reason"], "FoundFailedPods");
@@ -70,7 +81,8 @@ pub async fn r12_a_succeeded_pod_that_is_collected_early(world: &World) {
     let pods = team.pods("a").await;
     team.play(&pods[0], HOLD.0, None).await;
     let counted = |found: Option<&Value>| found.is_some_and(|job| job["status"]["succeeded"] == 1);
-    team.until_object("batch/v1", "Job", "a", "one is counted", counted).await;
+    team.until_object("batch/v1", "Job", "a", "one is counted", counted)
+        .await;
     let first = pods[0]["metadata"]["name"].as_str().unwrap();
     team.delete("v1", "Pod", first, "background").await;
     team.until_gone("v1", "Pod", first).await;
@@ -104,16 +116,22 @@ pub async fn r13_ends_are_seen_at_once(world: &World) {
     assert!(delays[delays.len() - 2] < Duration::from_secs(5), "{delays:?}");
 
     let grace = [("failureGracePeriodDuration", "1h")];
-    team.submit_with("failing", &[jobs("failing", 1, 1, 6, &[HOLD, FAIL])], &grace).await;
+    team.submit_with("failing", &[jobs("failing", 1, 1, 6, &[HOLD, FAIL])], &grace)
+        .await;
     team.until("failing", "ready", healthy).await;
     let pod = &team.pods("failing").await[0];
     team.play(pod, HOLD.0, None).await;
-    team.until_object("v1", "Pod", pod["metadata"]["name"].as_str().unwrap(), "failed", |found| {
-        found.is_some_and(|pod| pod["status"]["phase"] == "Failed")
-    })
+    team.until_object(
+        "v1",
+        "Pod",
+        pod["metadata"]["name"].as_str().unwrap(),
+        "failed",
+        |found| found.is_some_and(|pod| pod["status"]["phase"] == "Failed"),
+    )
     .await;
     let failed = Instant::now();
-    team.until("failing", "Unhealthy", |wrapper| is_true(wrapper, "Unhealthy")).await;
+    team.until("failing", "Unhealthy", |wrapper| is_true(wrapper, "Unhealthy"))
+        .await;
     assert!(failed.elapsed() < Duration::from_secs(5), "{:?}", failed.elapsed());
     join_all(names.iter().map(async |name| team.remove(name).await)).await;
     team.remove("failing").await;
@@ -126,16 +144,15 @@ pub async fn r14_flips_of_suspend_leak_nothing(world: &World) {
     team.submit("a", &components).await;
     for flip in 0..10 {
         // Suspending runs to its end, so a flip waits for nothing but what it needs to fall into another phase.
-        team
-            .until("a", "a phase", |wrapper| {
-                let phase = phase(wrapper);
-                match flip % 3 {
-                    0 => phase == "Resuming" || phase == "Running",
-                    1 => phase == "Running",
-                    _ => phase == "Running" && is_true(wrapper, "PodsReady"),
-                }
-            })
-            .await;
+        team.until("a", "a phase", |wrapper| {
+            let phase = phase(wrapper);
+            match flip % 3 {
+                0 => phase == "Resuming" || phase == "Running",
+                1 => phase == "Running",
+                _ => phase == "Running" && is_true(wrapper, "PodsReady"),
+            }
+        })
+        .await;
         team.suspend("a", true).await;
         if flip % 2 == 0 {
             team.reaches("a", "Suspended").await;
@@ -143,14 +160,22 @@ pub async fn r14_flips_of_suspend_leak_nothing(world: &World) {
         team.suspend("a", false).await;
     }
     let last = team
-        .until("a", "running since the last flip", |wrapper| healthy(wrapper) && wrapper["spec"]["suspend"] == false)
+        .until("a", "running since the last flip", |wrapper| {
+            healthy(wrapper) && wrapper["spec"]["suspend"] == false
+        })
         .await;
     assert!(is_true(&last, "QuotaReserved"));
-    let resumed = condition(&last, "ResourcesDeployed")["lastTransitionTime"].as_str().unwrap().to_owned();
+    let resumed = condition(&last, "ResourcesDeployed")["lastTransitionTime"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     for (api_version, kind) in [("batch/v1", "Job"), ("v1", "Service"), ("apps/v1", "Deployment")] {
         let found = team.list(api_version, kind, "").await;
         assert_eq!(found.len(), 1, "{kind}");
-        assert!(found[0]["metadata"]["creationTimestamp"].as_str().unwrap() >= resumed.as_str(), "{kind}");
+        assert!(
+            found[0]["metadata"]["creationTimestamp"].as_str().unwrap() >= resumed.as_str(),
+            "{kind}"
+        );
     }
     assert_eq!(team.pods("a").await.len(), 2);
     team.remove("a").await;
@@ -164,8 +189,10 @@ pub async fn r17_a_foreign_finalizer_is_named_and_waited_for(world: &World) {
     team.until("a", "ready", healthy).await;
     let name = team.pods("a").await[0]["metadata"]["name"].as_str().unwrap().to_owned();
     let finalizers = |all: Value| json!({"metadata": {"finalizers": all}});
-    team.patch("v1", "Pod", &name, &finalizers(json!(["example.com/mine"]))).await;
-    team.delete("workload.codeflare.dev/v1beta2", "AppWrapper", "a", "foreground").await;
+    team.patch("v1", "Pod", &name, &finalizers(json!(["example.com/mine"])))
+        .await;
+    team.delete("workload.codeflare.dev/v1beta2", "AppWrapper", "a", "foreground")
+        .await;
     let note = team.until_event("a", "DeletionForced", &name).await["note"].clone();
     assert!(note.as_str().unwrap().contains("example.com/mine"), "{note}");
     let forced = || {
@@ -177,11 +204,17 @@ pub async fn r17_a_foreign_finalizer_is_named_and_waited_for(world: &World) {
     };
     let (before, since) = (forced(), Instant::now());
     let held = |wrapper: &Value| phase(wrapper) == "Terminating" && !wrapper["metadata"]["finalizers"].is_null();
-    team.stays("a", "waiting for the finalizer", Duration::from_secs(8), held).await;
+    team.stays("a", "waiting for the finalizer", Duration::from_secs(8), held)
+        .await;
     let bound = usize::try_from(since.elapsed().as_secs() / 5 + 1).unwrap();
-    assert!((1..=bound).contains(&(forced() - before)), "{} forced deletes", forced() - before);
+    assert!(
+        (1..=bound).contains(&(forced() - before)),
+        "{} forced deletes",
+        forced() - before
+    );
     team.patch("v1", "Pod", &name, &finalizers(Value::Null)).await;
-    team.until_gone("workload.codeflare.dev/v1beta2", "AppWrapper", "a").await;
+    team.until_gone("workload.codeflare.dev/v1beta2", "AppWrapper", "a")
+        .await;
 }
 
 /// R18: deleting a Job leaves none of its pods.
@@ -204,7 +237,8 @@ pub async fn r19_a_namespace_that_is_deleted_goes(world: &World) {
     team.create(&quota).await;
     // Until the quota is in force it refuses everything, or nothing.
     let in_force = |found: Option<&Value>| found.is_some_and(|quota| !quota["status"]["used"].is_null());
-    team.until_object("v1", "ResourceQuota", "none", "in force", in_force).await;
+    team.until_object("v1", "ResourceQuota", "none", "in force", in_force)
+        .await;
     let mut suspended = wrapper("suspended", &[service("never")], &[]);
     suspended["spec"]["suspend"] = json!(true);
     team.create(&suspended).await;
@@ -216,7 +250,10 @@ pub async fn r19_a_namespace_that_is_deleted_goes(world: &World) {
     assert_eq!(phase(&refused), "Resuming");
     let namespaces: Api<Namespace> = Api::all(world.client());
     let deleted = Instant::now();
-    namespaces.delete(&team.namespace, &DeleteParams::default()).await.unwrap();
+    namespaces
+        .delete(&team.namespace, &DeleteParams::default())
+        .await
+        .unwrap();
     team.until_object("v1", "Namespace", &team.namespace, "is gone", |found| found.is_none())
         .await;
     println!("the namespace was gone after {:?}", deleted.elapsed());
@@ -250,8 +287,13 @@ pub async fn r28_a_kind_outside_the_roles_is_named_at_once(world: &World) {
     let secret = component("v1", "Secret", "a", &json!({}));
     team.submit_with("a", &[service("beside"), secret], &annotations).await;
     let submitted = Instant::now();
-    team.until_event("a", "CreateFailed", "cannot create resource \"secrets\"").await;
-    assert!(submitted.elapsed() < Duration::from_secs(10), "{:?}", submitted.elapsed());
+    team.until_event("a", "CreateFailed", "cannot create resource \"secrets\"")
+        .await;
+    assert!(
+        submitted.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        submitted.elapsed()
+    );
     let failed = team.reaches("a", "Failed").await;
     let message = condition(&failed, "Unhealthy")["message"].as_str().unwrap().to_owned();
     assert!(message.contains("cannot create resource \"secrets\""), "{message}");
@@ -275,7 +317,10 @@ pub async fn c02_a_strangers_pod_with_the_label_counts_for_nothing(world: &World
     team.stays("a", "healthy", Duration::from_secs(2), healthy).await;
     team.suspend("a", true).await;
     team.reaches("a", "Suspended").await;
-    assert!(team.find("v1", "Pod", "stranger").await.is_some(), "a stranger's pod was deleted");
+    assert!(
+        team.find("v1", "Pod", "stranger").await.is_some(),
+        "a stranger's pod was deleted"
+    );
     team.delete("v1", "Pod", "stranger", "background").await;
     team.remove("a").await;
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use appwrapper_tests::components::{
-    HOLD, RAY_HEAD, RAY_JOB_HEAD, WORKERS, config_map, deployment, generated, job, job_set, pod, pytorch_job, ray_cluster,
-    ray_job, service, stateful_set,
+    HOLD, RAY_HEAD, RAY_JOB_HEAD, WORKERS, config_map, deployment, generated, job, job_set, pod, pytorch_job,
+    ray_cluster, ray_job, service, stateful_set,
 };
 use appwrapper_tests::team::{condition, controlled_by, is_true, phase, retries};
 use appwrapper_tests::{Team, World};
@@ -39,7 +39,10 @@ pub async fn built_in_kinds_get_ready_and_stay_running(world: &World) {
     let name = team.get("job").await["status"]["componentStatus"][0]["name"].clone();
     assert!(name.as_str().unwrap().starts_with("job-"), "{name}");
     let five = Duration::from_secs(5);
-    let stay = names.map(async |name| team.stays(name, "Running", five, |wrapper| phase(wrapper) == "Running").await);
+    let stay = names.map(async |name| {
+        team.stays(name, "Running", five, |wrapper| phase(wrapper) == "Running")
+            .await;
+    });
     join_all(stay).await;
     join_all(names.map(async |name| team.remove(name).await)).await;
     for (api_version, kind) in [
@@ -59,7 +62,8 @@ pub async fn a_pytorch_job_that_is_deleted_while_it_runs(world: &World) {
     team.operate("kubeflow.org/v1", "PyTorchJob", "train", WORKERS, 2).await;
     let found = ready(&team, "a").await["status"]["componentStatus"][0].take();
     let text = |field: &str| found[field].as_str().unwrap().to_owned();
-    team.delete(&text("apiVersion"), &text("kind"), &text("name"), "background").await;
+    team.delete(&text("apiVersion"), &text("kind"), &text("name"), "background")
+        .await;
     let failed = team.reaches("a", "Failed").await;
     assert_eq!(condition(&failed, "Unhealthy")["reason"], "MissingComponent");
     team.remove("a").await;
@@ -70,7 +74,10 @@ pub async fn a_job_set_with_a_generated_name(world: &World) {
     let team = world.team("job-set").await;
     team.submit("a", &[generated(job_set("set-"))]).await;
     let running = team.reaches("a", "Running").await;
-    let name = running["status"]["componentStatus"][0]["name"].as_str().unwrap().to_owned();
+    let name = running["status"]["componentStatus"][0]["name"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     assert!(name.starts_with("set-"), "{name}");
     let set = team.find("jobset.x-k8s.io/v1alpha2", "JobSet", &name).await.unwrap();
     // Its operator makes a Job, and the Job a pod: the pod belongs to the AppWrapper over two owners.
@@ -103,7 +110,8 @@ pub async fn operators_tell_the_end_of_their_kinds(world: &World) {
     }
     team.patch_status(set, "JobSet", "set", &done("Completed")).await;
     // The operator says so first and cleans up then.
-    team.patch_status("kubeflow.org/v1", "PyTorchJob", "torch", &done("Succeeded")).await;
+    team.patch_status("kubeflow.org/v1", "PyTorchJob", "torch", &done("Succeeded"))
+        .await;
     team.delete("v1", "Pod", "torch-0", "background").await;
     let ended = json!({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"});
     team.patch_status("ray.io/v1", "RayJob", "ray-job", &ended).await;
@@ -132,7 +140,8 @@ pub async fn operators_tell_the_end_of_their_kinds(world: &World) {
     team.submit_with("ray", &[ray_cluster("ray")], &none).await;
     team.operate("ray.io/v1", "RayCluster", "ray", RAY_HEAD, 1).await;
     ready(&team, "ray").await;
-    team.patch_status("ray.io/v1", "RayCluster", "ray", &json!({"state": "failed"})).await;
+    team.patch_status("ray.io/v1", "RayCluster", "ray", &json!({"state": "failed"}))
+        .await;
     let running = |wrapper: &Value| phase(wrapper) == "Running" && condition(wrapper, "Unhealthy")["status"] == "False";
     team.stays("ray", "healthy", Duration::from_secs(3), running).await;
     team.remove("ray").await;

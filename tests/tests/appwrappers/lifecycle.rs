@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use appwrapper_tests::World;
 use appwrapper_tests::components::{COMPLETE, FAIL, HOLD, STUCK, jobs, pod, pod_template};
 use appwrapper_tests::team::{condition, is_true, phase, retries};
-use appwrapper_tests::World;
 use serde_json::{Value, json};
 
 const LABEL: &str = "workload.codeflare.dev/appwrapper";
@@ -46,14 +46,20 @@ pub async fn from_suspended_to_succeeded_and_after(world: &World) {
         component
     };
     let components = two_pods().map(kueues);
-    team.change("a", &json!({"spec": {"suspend": false, "components": components}})).await;
+    team.change("a", &json!({"spec": {"suspend": false, "components": components}}))
+        .await;
 
     let running = team.reaches("a", "Running").await;
-    assert_eq!(running["metadata"]["finalizers"], json!(["workload.codeflare.dev/finalizer"]));
+    assert_eq!(
+        running["metadata"]["finalizers"],
+        json!(["workload.codeflare.dev/finalizer"])
+    );
     assert_eq!(running["spec"]["suspend"], false);
     assert!(is_true(&running, "ResourcesDeployed") && is_true(&running, "QuotaReserved"));
     assert!(!is_true(&running, "PodsReady"));
-    let pods = team.until_pods("a", "two are pending", |pods| count(pods, "Pending") == 2).await;
+    let pods = team
+        .until_pods("a", "two are pending", |pods| count(pods, "Pending") == 2)
+        .await;
     for pod in &pods {
         let metadata = &pod["metadata"];
         assert_eq!(metadata["labels"][LABEL], "a");
@@ -62,36 +68,50 @@ pub async fn from_suspended_to_succeeded_and_after(world: &World) {
         assert_eq!(pod["spec"]["nodeSelector"]["kubernetes.io/os"], "linux");
         let tolerations = pod["spec"]["tolerations"].as_array().unwrap();
         assert!(tolerations.iter().any(|one| one["key"] == "testing.example.com"));
-        assert_eq!(pod["spec"]["schedulingGates"], json!([{"name": "testing.example.com/gate"}]));
+        assert_eq!(
+            pod["spec"]["schedulingGates"],
+            json!([{"name": "testing.example.com/gate"}])
+        );
         assert!(pod["spec"]["affinity"].is_null());
     }
 
     let let_start = async |name: &str| {
-        team.patch("v1", "Pod", name, &json!({"spec": {"schedulingGates": null}})).await;
+        team.patch("v1", "Pod", name, &json!({"spec": {"schedulingGates": null}}))
+            .await;
     };
     let_start("one").await;
-    team.until_pods("a", "one runs", |pods| count(pods, "Running") == 1 && count(pods, "Pending") == 1)
-        .await;
+    team.until_pods("a", "one runs", |pods| {
+        count(pods, "Running") == 1 && count(pods, "Pending") == 1
+    })
+    .await;
     let half = |wrapper: &Value| phase(wrapper) == "Running" && !is_true(wrapper, "PodsReady");
-    team.stays("a", "running and not ready", Duration::from_secs(1), half).await;
+    team.stays("a", "running and not ready", Duration::from_secs(1), half)
+        .await;
     let_start("two").await;
     let ready = team.until("a", "ready", |wrapper| is_true(wrapper, "PodsReady")).await;
     assert_eq!(phase(&ready), "Running");
 
-    let let_end = async |name: &str| team.play(&json!({"metadata": {"name": name}}), COMPLETE.0, Some(COMPLETE.1)).await;
+    let let_end = async |name: &str| {
+        team.play(&json!({"metadata": {"name": name}}), COMPLETE.0, Some(COMPLETE.1))
+            .await;
+    };
     let_end("one").await;
-    team.until_pods("a", "one has ended", |pods| count(pods, "Succeeded") == 1).await;
+    team.until_pods("a", "one has ended", |pods| count(pods, "Succeeded") == 1)
+        .await;
     let running = |wrapper: &Value| {
         phase(wrapper) == "Running" && is_true(wrapper, "PodsReady") && is_true(wrapper, "ResourcesDeployed")
     };
-    team.stays("a", "running and ready", Duration::from_secs(2), running).await;
+    team.stays("a", "running and ready", Duration::from_secs(2), running)
+        .await;
     let_end("two").await;
     let succeeded = team.reaches("a", "Succeeded").await;
     assert!(is_true(&succeeded, "ResourcesDeployed"));
     assert_eq!(condition(&succeeded, "QuotaReserved")["status"], "False");
     assert_eq!(team.pods("a").await.len(), 2, "its pods stay for a while");
-    team.until("a", "resources are gone", |wrapper| !is_true(wrapper, "ResourcesDeployed"))
-        .await;
+    team.until("a", "resources are gone", |wrapper| {
+        !is_true(wrapper, "ResourcesDeployed")
+    })
+    .await;
     assert_eq!(team.pods("a").await, Vec::<Value>::new());
     assert_eq!(phase(&team.get("a").await), "Succeeded");
     team.remove("a").await;
@@ -108,7 +128,8 @@ pub async fn suspending_a_running_workload(world: &World) {
     assert!(is_true(&suspending, "ResourcesDeployed") && is_true(&suspending, "QuotaReserved"));
     team.until_gone("v1", "Pod", "quick").await;
     let holds = |wrapper: &Value| phase(wrapper) == "Suspending" && is_true(wrapper, "QuotaReserved");
-    team.stays("a", "waiting for a pod", Duration::from_secs(2), holds).await;
+    team.stays("a", "waiting for a pod", Duration::from_secs(2), holds)
+        .await;
     team.play(&json!({"metadata": {"name": "slow"}}), STUCK.0, None).await;
     let suspended = team.reaches("a", "Suspended").await;
     assert_eq!(condition(&suspended, "ResourcesDeployed")["status"], "False");
@@ -117,8 +138,10 @@ pub async fn suspending_a_running_workload(world: &World) {
 
     // And back again.
     team.suspend("a", false).await;
-    team.until("a", "ready again", |wrapper| phase(wrapper) == "Running" && is_true(wrapper, "PodsReady"))
-        .await;
+    team.until("a", "ready again", |wrapper| {
+        phase(wrapper) == "Running" && is_true(wrapper, "PodsReady")
+    })
+    .await;
     team.play(&json!({"metadata": {"name": "slow"}}), STUCK.0, None).await;
     team.remove("a").await;
 }
@@ -127,12 +150,15 @@ pub async fn suspending_a_running_workload(world: &World) {
 pub async fn a_failed_pod_without_grace_and_retries(world: &World) {
     let team = world.team("failed-pod").await;
     let none = [("failureGracePeriodDuration", "0s"), ("retryLimit", "0")];
-    team.submit_with("a", &[pod("good", &[]), pod("bad", &[FAIL])], &none).await;
+    team.submit_with("a", &[pod("good", &[]), pod("bad", &[FAIL])], &none)
+        .await;
     let failed = team.reaches("a", "Failed").await;
     assert!(is_true(&failed, "ResourcesDeployed") && is_true(&failed, "QuotaReserved"));
     assert_eq!(condition(&failed, "Unhealthy")["reason"], "FoundFailedPods");
     let ended = team
-        .until("a", "the quota is given back", |wrapper| !is_true(wrapper, "QuotaReserved"))
+        .until("a", "the quota is given back", |wrapper| {
+            !is_true(wrapper, "QuotaReserved")
+        })
         .await;
     assert_eq!(phase(&ended), "Failed");
     assert!(!is_true(&ended, "ResourcesDeployed"));
@@ -158,7 +184,9 @@ pub async fn a_component_that_is_invalid_fails_without_a_retry(world: &World) {
     // Suspending it ends the delay.
     team.suspend("a", true).await;
     let ended = team
-        .until("a", "resources are gone", |wrapper| !is_true(wrapper, "ResourcesDeployed"))
+        .until("a", "resources are gone", |wrapper| {
+            !is_true(wrapper, "ResourcesDeployed")
+        })
         .await;
     assert_eq!(phase(&ended), "Failed");
     assert_eq!(team.pods("a").await, Vec::<Value>::new());
@@ -169,8 +197,10 @@ pub async fn a_component_that_is_invalid_fails_without_a_retry(world: &World) {
 pub async fn a_job_that_ends_well(world: &World) {
     let team = world.team("ends-well").await;
     team.submit("a", &[jobs("a", 2, 2, 0, &[("run-seconds", "1")])]).await;
-    team.until("a", "ready", |wrapper| is_true(wrapper, "PodsReady") || phase(wrapper) == "Succeeded")
-        .await;
+    team.until("a", "ready", |wrapper| {
+        is_true(wrapper, "PodsReady") || phase(wrapper) == "Succeeded"
+    })
+    .await;
     team.reaches("a", "Succeeded").await;
     team.remove("a").await;
     team.until_gone("batch/v1", "Job", "a").await;
@@ -184,7 +214,8 @@ pub async fn a_failing_job_is_retried_to_its_limit(world: &World) {
         ("retryLimit", "2"),
         ("retryPausePeriodDuration", "2s"),
     ];
-    team.submit_with("a", &[jobs("a", 1, 1, 0, &[FAIL])], &annotations).await;
+    team.submit_with("a", &[jobs("a", 1, 1, 0, &[FAIL])], &annotations)
+        .await;
     let resetting = team.reaches("a", "Resetting").await;
     assert_eq!(retries(&resetting), 1);
     assert!(is_true(&resetting, "QuotaReserved"));
@@ -203,7 +234,8 @@ pub async fn a_job_that_never_starts_is_retried_after_its_warmup(world: &World) 
         ("retryPausePeriodDuration", "1s"),
     ];
     let stuck = appwrapper_tests::components::PENDING;
-    team.submit_with("a", &[jobs("a", 1, 1, 0, &[stuck])], &annotations).await;
+    team.submit_with("a", &[jobs("a", 1, 1, 0, &[stuck])], &annotations)
+        .await;
     team.reaches("a", "Running").await;
     let resetting = team.reaches("a", "Resetting").await;
     assert_eq!(condition(&resetting, "Unhealthy")["reason"], "InsufficientPodsReady");
@@ -228,13 +260,18 @@ pub async fn a_workload_leaves_a_node_that_is_marked(world: &World) {
     let nodes = kube::Api::<k8s_openapi::api::core::v1::Node>::all(world.client());
     let label = async |value: Value| {
         let change = kube::api::Patch::Merge(mark(value));
-        nodes.patch(&node, &kube::api::PatchParams::default(), &change).await.unwrap();
+        nodes
+            .patch(&node, &kube::api::PatchParams::default(), &change)
+            .await
+            .unwrap();
     };
     label(json!("EVICT")).await;
     let resetting = team.reaches("a", "Resetting").await;
     assert_eq!(condition(&resetting, "Unhealthy")["reason"], "AutopilotNoExecute");
     let again = team
-        .until("a", "ready again", |wrapper| phase(wrapper) == "Running" && is_true(wrapper, "PodsReady"))
+        .until("a", "ready again", |wrapper| {
+            phase(wrapper) == "Running" && is_true(wrapper, "PodsReady")
+        })
         .await;
     assert_eq!(retries(&again), 0, "it costs no retry");
     assert_ne!(node_of().await, node);

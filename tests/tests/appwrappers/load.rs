@@ -13,7 +13,12 @@ pub async fn fifty_deployments_of_two(world: &World) {
     let team = world.team("fifty").await;
     let names: Vec<String> = (0..50).map(|index| format!("a-{index}")).collect();
     let submitted = Instant::now();
-    join_all(names.iter().map(async |name| team.submit(name, &[deployment(name, 2)]).await)).await;
+    join_all(
+        names
+            .iter()
+            .map(async |name| team.submit(name, &[deployment(name, 2)]).await),
+    )
+    .await;
     join_all(names.iter().map(async |name| {
         team.until(name, "Running", |wrapper| phase(wrapper) == "Running").await;
     }))
@@ -23,7 +28,10 @@ pub async fn fifty_deployments_of_two(world: &World) {
         team.until(name, "ready", |wrapper| is_true(wrapper, "PodsReady")).await;
     }))
     .await;
-    println!("50 Deployments of 2: all Running after {running:?}, ready after {:?}", submitted.elapsed());
+    println!(
+        "50 Deployments of 2: all Running after {running:?}, ready after {:?}",
+        submitted.elapsed()
+    );
     assert!(running < Duration::from_secs(60), "{running:?}");
     join_all(names.iter().map(async |name| team.remove(name).await)).await;
 }

@@ -84,9 +84,15 @@ pub async fn a_controller_that_is_killed_in_a_burst(_: &World) {
         for component in wrapper["status"]["componentStatus"].as_array().unwrap() {
             let text = |field: &str| component[field].as_str().unwrap();
             let found = team.find(text("apiVersion"), text("kind"), text("name")).await.unwrap();
-            assert_eq!(found["metadata"]["ownerReferences"][0]["uid"], wrapper["metadata"]["uid"]);
+            assert_eq!(
+                found["metadata"]["ownerReferences"][0]["uid"],
+                wrapper["metadata"]["uid"]
+            );
         }
-        jobs.extend(team.list("batch/v1", "Job", &format!("workload.codeflare.dev/appwrapper={name}")).await);
+        jobs.extend(
+            team.list("batch/v1", "Job", &format!("workload.codeflare.dev/appwrapper={name}"))
+                .await,
+        );
     }
     assert_eq!(jobs.len(), 2 * names.len(), "a Job was made twice");
     join_all(names.iter().map(async |name| team.remove(name).await)).await;
