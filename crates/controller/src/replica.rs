@@ -138,22 +138,22 @@ impl Replica {
             clock,
             duration,
         } = self;
-        let mut set = tokio::spawn(set.run());
+        // Ends with this future, whatever becomes of it.
+        let mut ring = JoinSet::new();
+        ring.spawn(set.run());
         let mut helpers = JoinSet::new();
         helpers.spawn(lead(handle.clone(), Arc::clone(&environment.metrics)));
         helpers.spawn(ready(handle.clone(), board.clone(), health.clone()));
         helpers.spawn(live(handle.clone(), health, Arc::clone(&clock), duration));
-        let outcome = tokio::select! {
-            result = &mut set => match result {
+        tokio::select! {
+            Some(result) = ring.join_next() => match result {
                 Ok(result) => result.context("leader election"),
                 Err(error) => Err(anyhow::Error::new(error).context("leader election")),
             },
             error = twin(handle.clone(), identity, clock, duration * 2) => Err(error),
             result = keep(environment, handle.clone(), board) => result,
             () = async { stop.cancelled().await; farewell(&handle).await } => Ok(()),
-        };
-        set.abort();
-        outcome
+        }
     }
 }
 

@@ -10,6 +10,8 @@
     reason = "tests"
 )]
 
+pub mod ring;
+
 use std::{sync::Arc, time::Duration};
 
 use appwrapper_api::config::Config;
