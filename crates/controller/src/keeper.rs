@@ -166,7 +166,7 @@ impl Keeper {
             listed.synced().await;
             board.synced(id);
             handle.report_warm(id, true);
-            std::future::pending().await
+            std::future::pending::<()>().await;
         });
         self.warm = Some(Warm {
             shard: Arc::clone(&shard),

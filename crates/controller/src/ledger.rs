@@ -56,7 +56,7 @@ impl Ledger {
     }
 
     /// A write is about to be sent.
-    pub fn writing(&self, kind: impl ToString) -> Pen {
+    pub fn writing(&self, kind: &(impl ToString + ?Sized)) -> Pen {
         Pen {
             ledger: self.clone(),
             kind: kind.to_string(),
@@ -66,7 +66,7 @@ impl Ledger {
     }
 
     /// An object was found past the cache.
-    pub fn found(&self, kind: impl ToString, version: &str) {
+    pub fn found(&self, kind: &(impl ToString + ?Sized), version: &str) {
         self.entries().written.wrote(&kind.to_string(), version);
     }
 

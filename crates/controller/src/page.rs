@@ -1,5 +1,7 @@
 //! Who holds what, as a table: `/debug/shards`, and `appwrapper-controller shards` from the Leases alone.
 
+use std::fmt::Write;
+
 use anyhow::Context;
 use appwrapper_coordination::{
     BootClock,
@@ -15,6 +17,7 @@ const HEAD: [&str; 7] = ["SHARD", "HOLDER", "RENEWED", "EPOCH", "DESIRED", "BACK
 
 /// The table for what is known of the ring. `leader` is whoever holds the leader's Lease.
 pub fn table(roster: &Roster, leader: Option<&str>, now: Timestamp) -> String {
+    // Writing into a String cannot fail.
     let names = ring();
     let members = roster.members();
     let mut text = format!("leader: {}\n", leader.map_or("nobody", Roster::pod_of));
@@ -23,13 +26,18 @@ pub fn table(roster: &Roster, leader: Option<&str>, now: Timestamp) -> String {
         Some(map) => {
             let next = map.next.map(ShardCount::get);
             let next = next.map_or_else(String::new, |next| format!(", changing to {next}"));
-            text += &format!("shards: {} (generation {}{next})\n", map.count.get(), map.generation);
+            let _ = writeln!(
+                text,
+                "shards: {} (generation {}{next})",
+                map.count.get(),
+                map.generation
+            );
         }
     }
     text += "members:\n";
     for member in &members {
         let leaving = if member.draining { ", leaving" } else { "" };
-        text += &format!("  {} (template {}{leaving})\n", member.name, dash(&member.template));
+        let _ = writeln!(text, "  {} (template {}{leaving})", member.name, dash(&member.template));
     }
     let mut rows = vec![HEAD.map(str::to_owned)];
     let mut ids = roster.shards();

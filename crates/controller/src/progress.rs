@@ -22,7 +22,7 @@ struct State {
 
 impl Progress {
     /// A watch has delivered an object of this version.
-    pub fn delivered(&self, kind: impl ToString, version: Option<&str>) {
+    pub fn delivered(&self, kind: &(impl ToString + ?Sized), version: Option<&str>) {
         let Some(version) = version.and_then(|version| version.parse().ok()) else {
             return;
         };

@@ -3,7 +3,7 @@
 //! [`Replica::run`] joins the two until it is told to stop, and then hands everything over. Whatever ends before that ends
 //! the replica with an error, and the process with it: nothing is half alive.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::{Context, anyhow, bail};
 use appwrapper_coordination::{
@@ -168,11 +168,11 @@ async fn farewell(handle: &ShardSetHandle) {
 async fn keep(environment: Environment, handle: ShardSetHandle, board: Board) -> anyhow::Result<()> {
     let mut roles = handle.roles();
     let mut keepers = JoinSet::new();
-    let mut kept: BTreeMap<ShardId, ()> = BTreeMap::new();
+    let mut kept: BTreeSet<ShardId> = BTreeSet::new();
     loop {
         let ids: Vec<ShardId> = roles.borrow_and_update().keys().copied().collect();
         for id in ids {
-            if kept.insert(id, ()).is_none() {
+            if kept.insert(id) {
                 let keeper = Keeper::new(id, environment.clone(), handle.clone(), board.clone());
                 keepers.spawn(keeper.run());
             }

@@ -24,10 +24,9 @@ pub async fn on_leases(client: &Client, namespace: &str) -> anyhow::Result<()> {
     for (verb, refused) in VERBS.into_iter().zip(futures::future::join_all(asked).await) {
         match refused {
             Some(true) => missing.push(verb),
-            Some(false) => {}
             // Some API servers answer no such question. Then one read has to do.
             None if verb == "list" && is_list_forbidden(client, namespace).await => missing.push(verb),
-            None => {}
+            Some(false) | None => {}
         }
     }
     if missing.is_empty() {

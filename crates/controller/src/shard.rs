@@ -311,5 +311,5 @@ async fn tend(store: Store<AppWrapper>, registry: Arc<Registry>, changed: Arc<No
             _ = retire.tick() => registry.retain(&wrappers::kinds_in_use(&store)),
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }

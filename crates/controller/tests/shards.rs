@@ -18,7 +18,7 @@ async fn every_appwrapper_is_worked_on_by_exactly_one_replica() {
     let members = ring.three().await;
     let wrappers = names("train", 40);
     let before = ring.server.revision();
-    wrappers.iter().for_each(|name| ring.submit(name));
+    ring.submit_all(&wrappers);
     ring.all_running(&wrappers, 10).await;
     assert_shared(&members.each_ref(), 8);
     ring.assert_made_once(&wrappers);
@@ -59,7 +59,7 @@ async fn sigterm_hands_every_shard_over_in_no_time_and_nothing_is_done_twice() {
     let ring = Ring::new(8);
     let [a, b, c] = ring.three().await;
     let wrappers = names("train", 40);
-    wrappers.iter().for_each(|name| ring.submit(name));
+    ring.submit_all(&wrappers);
     // In the middle of it.
     ring.until("some run", 10, || {
         wrappers.iter().any(|name| ring.phase(name) == "Running")
@@ -75,7 +75,7 @@ async fn sigterm_hands_every_shard_over_in_no_time_and_nothing_is_done_twice() {
     ring.all_running(&wrappers, 10).await;
     assert_shared(&[&a, &c], 8);
     let more = names("later", 40);
-    more.iter().for_each(|name| ring.submit(name));
+    ring.submit_all(&more);
     let took = ring.all_running(&more, 10).await;
     assert!(took < Duration::from_secs(3), "{took:?}");
     let all: Vec<String> = wrappers.into_iter().chain(more).collect();
@@ -90,7 +90,7 @@ async fn a_crash_is_taken_over_when_the_lease_runs_out() {
     let ring = Ring::new(8);
     let [a, b, c] = ring.three().await;
     let wrappers = names("train", 40);
-    wrappers.iter().for_each(|name| ring.submit(name));
+    ring.submit_all(&wrappers);
     ring.until("some run", 10, || {
         wrappers.iter().any(|name| ring.phase(name) == "Running")
     })
@@ -154,7 +154,7 @@ async fn a_successor_whose_watches_lag_lists_anew_and_then_acts() {
     let gates = ["appwrappers", "jobs"].map(|resource| ring.server.gate(resource).for_client("b"));
     gates.iter().for_each(appwrapper_testkit::gate::Gate::hold);
     let wrappers = names("train", 5);
-    wrappers.iter().for_each(|name| ring.submit(name));
+    ring.submit_all(&wrappers);
     ring.all_running(&wrappers, 10).await;
     let before = ring
         .server
@@ -175,7 +175,7 @@ async fn a_successor_whose_watches_are_up_to_date_lists_nothing() {
     let ring = Ring::new(1);
     let (a, b) = two(&ring).await;
     let wrappers = names("train", 5);
-    wrappers.iter().for_each(|name| ring.submit(name));
+    ring.submit_all(&wrappers);
     ring.all_running(&wrappers, 10).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     ring.server.reset_requests();

@@ -134,6 +134,12 @@ impl Ring {
         self.submit_labelled(name, &json!({SLOT_LABEL: slot}));
     }
 
+    pub fn submit_all(&self, names: &[String]) {
+        for name in names {
+            self.submit(name);
+        }
+    }
+
     pub fn submit_labelled(&self, name: &str, labels: &Value) {
         self.server.create(json!({
             "apiVersion": "workload.codeflare.dev/v1beta2",
