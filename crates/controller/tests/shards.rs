@@ -245,6 +245,34 @@ async fn one_shard_needs_no_slots() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_number_of_shards_changes_on_a_live_ring_and_nothing_is_lost() {
+    let mut ring = Ring::new(1);
+    let a = ring.start("a");
+    ring.until("a holds all", 20, || a.holds().len() == 1).await;
+    // Without slots, since one shard needs none.
+    let wrappers = names("train", 10);
+    for name in &wrappers {
+        ring.submit_labelled(name, &json!({}));
+    }
+    ring.all_running(&wrappers, 10).await;
+    ring.shards = 4;
+    let b = ring.start("b");
+    ring.until("b is ready", 30, || b.health.ready().ok).await;
+    a.terminate().await;
+    ring.until("b holds all", 30, || b.holds().len() == 4).await;
+    ring.submit("later");
+    ring.all_running(&["later".to_owned()], 10).await;
+    // Those of before are worked on as well: one whose Job is gone is noticed.
+    for name in &wrappers {
+        ring.server.delete_now("jobs", "team", name);
+    }
+    ring.until("all are noticed", 10, || {
+        wrappers.iter().all(|name| ring.phase(name) == "Failed")
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_done_while_the_go_controller_lives_and_readiness_says_so() {
     let ring = Ring::new(2);
     let go = json!({"spec": {"holderIdentity": "old_6f9619ff-8b86-d011-b42d-00c04fc964ff", "leaseDurationSeconds": 15,
