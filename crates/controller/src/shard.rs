@@ -278,7 +278,8 @@ impl Shard {
             teller: self.teller.clone(),
             permits: Arc::clone(&self.environment.permits),
             tenure: tenure.clone(),
-            gained: std::sync::Mutex::new(Some(*gained)),
+            // An empty shard is taken over by waiting for an AppWrapper, which says nothing.
+            gained: std::sync::Mutex::new((!self.store.is_empty()).then_some(*gained)),
             clock: Arc::clone(&self.environment.clock),
         }
     }

@@ -65,6 +65,7 @@ async fn sigterm_hands_every_shard_over_in_no_time_and_nothing_is_done_twice() {
         wrappers.iter().any(|name| ring.phase(name) == "Running")
     })
     .await;
+    let lost = f64::from(u32::try_from(b.holds().len()).unwrap());
     let begun = tokio::time::Instant::now();
     b.terminate().await;
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
@@ -80,9 +81,8 @@ async fn sigterm_hands_every_shard_over_in_no_time_and_nothing_is_done_twice() {
     assert!(took < Duration::from_secs(3), "{took:?}");
     let all: Vec<String> = wrappers.into_iter().chain(more).collect();
     ring.assert_made_once(&all);
-    assert!(
-        a.metric("appwrapper_shard_takeover_seconds_count") + c.metric("appwrapper_shard_takeover_seconds_count") > 7.0
-    );
+    let taken_over = [&a, &c].map(|member| member.metric("appwrapper_shard_takeover_seconds_count"));
+    assert!(taken_over.iter().sum::<f64>() >= lost, "{taken_over:?}");
 }
 
 #[tokio::test(start_paused = true)]
