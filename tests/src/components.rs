@@ -90,12 +90,7 @@ fn replicated(kind: &str, name: &str, replicas: u32, more: &Value) -> Value {
 
 /// A headless Service.
 pub fn service(name: &str) -> Value {
-    component(
-        "v1",
-        "Service",
-        name,
-        &json!({"clusterIP": "None", "selector": {"app": name}}),
-    )
+    component("v1", "Service", name, &json!({"clusterIP": "None", "selector": {"app": name}}))
 }
 
 /// A ConfigMap.

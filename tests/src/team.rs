@@ -284,8 +284,9 @@ impl<'w> Team<'w> {
         let until = Instant::now() + SOON;
         loop {
             let events = self.events(wrapper).await;
-            let is_it =
-                |event: &&Value| event["reason"] == reason && event["note"].as_str().unwrap_or_default().contains(note);
+            let is_it = |event: &&Value| {
+                event["reason"] == reason && event["note"].as_str().unwrap_or_default().contains(note)
+            };
             if let Some(found) = events.iter().find(is_it) {
                 return found.clone();
             }
@@ -356,8 +357,7 @@ impl<'w> Team<'w> {
     async fn report(&self, name: &str) -> String {
         let mut report = String::new();
         let wrapper = self.wrappers().get_opt(name).await;
-        let wrapper =
-            wrapper.map(|found| found.map_or_else(|| json!("is gone"), |found| value(&found)["status"].take()));
+        let wrapper = wrapper.map(|found| found.map_or_else(|| json!("is gone"), |found| value(&found)["status"].take()));
         let _ = writeln!(report, "AppWrapper {}/{name}: {wrapper:#?}", self.namespace);
         for event in self.events(name).await {
             let _ = writeln!(report, "event {} {}", event["reason"], event["note"]);
