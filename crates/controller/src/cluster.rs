@@ -20,12 +20,18 @@ use appwrapper_reconciler::{
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
-    Api, Client,
+    Api, Client, Resource as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy},
 };
 use serde_json::{Value, json};
 
-use crate::{failure, limiter::Limiter, shard::Clock, teller::Teller};
+use crate::{
+    failure,
+    ledger::{Ledger, Pen, WRAPPERS},
+    limiter::Limiter,
+    shard::Clock,
+    teller::Teller,
+};
 
 /// How long an uncached read may take.
 const READ_LIMIT: Duration = Duration::from_secs(5);
@@ -39,17 +45,19 @@ pub struct KubeCluster {
     view: View,
     limiter: Arc<Limiter>,
     teller: Teller,
+    ledger: Ledger,
     clock: Clock,
 }
 
 impl KubeCluster {
-    /// The verbs for as long as the tenure behind `guard` lasts.
+    /// The verbs for as long as the tenure behind `guard` lasts. What is written is noted in the ledger.
     pub fn new(
         client: &Client,
         guard: WriteGuard,
         registry: Arc<Registry>,
         limiter: Arc<Limiter>,
         teller: Teller,
+        ledger: Ledger,
         clock: Clock,
     ) -> Self {
         let view = registry.view();
@@ -59,6 +67,7 @@ impl KubeCluster {
             view,
             limiter,
             teller,
+            ledger,
             clock,
         }
     }
@@ -255,7 +264,13 @@ impl Cluster for KubeCluster {
         let request = kube::core::Request::new(api.resource_url())
             .create(&PostParams::default(), body)
             .map_err(|error| malformed(error.to_string()))?;
-        let outcome = match self.client.request::<ComponentWire<false>>(request).await {
+        let pen = self.ledger.writing(&component.type_ref);
+        let answer = self.client.request::<ComponentWire<false>>(request).await;
+        match &answer {
+            Ok(created) => pen.wrote(created.meta().resource_version.as_deref()),
+            Err(error) => pen.failed(error),
+        }
+        let outcome = match answer {
             Ok(created) => match created.into_facts(&component.type_ref) {
                 Some(facts) => {
                     let (uid, version) = (facts.uid.clone(), facts.version.clone());
@@ -286,6 +301,9 @@ impl Cluster for KubeCluster {
     }
 
     fn adopted(&self, key: &AppWrapperKey, component: &ComponentRef, facts: &ComponentFacts) {
+        if let Some(version) = &facts.version {
+            self.ledger.found(&component.type_ref, version.as_str());
+        }
         self.view
             .note_created(key, component, facts.uid.clone(), facts.version.clone(), (self.clock)());
     }
@@ -324,9 +342,11 @@ impl Cluster for KubeCluster {
             "status": difference(&observed.status, status),
         });
         let api = self.wrappers(&key.namespace);
+        let pen = self.ledger.writing(WRAPPERS);
         let written = api
             .patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch))
             .await;
+        note(pen, &written);
         written
             .map(light)
             .map_err(|error| failure::of_wrapper_write("status patch", &error))
@@ -345,7 +365,10 @@ impl Cluster for KubeCluster {
         }
         let api = self.wrappers(&key.namespace);
         let patch = Patch::Merge(json!({"metadata": metadata}));
-        match api.patch(&key.name, &PatchParams::default(), &patch).await {
+        let pen = self.ledger.writing(WRAPPERS);
+        let written = api.patch(&key.name, &PatchParams::default(), &patch).await;
+        note(pen, &written);
+        match written {
             Ok(written) => Ok(Some(light(written))),
             Err(error) => match failure::of_wrapper_write("finalizer patch", &error) {
                 Error::Gone => Ok(None),
@@ -356,6 +379,14 @@ impl Cluster for KubeCluster {
 
     fn tell(&self, wrapper: &AppWrapper, observation: Observation) {
         self.teller.tell(wrapper, observation);
+    }
+}
+
+/// Notes what came of a write to an AppWrapper.
+fn note(pen: Pen, written: &Result<AppWrapper, kube::Error>) {
+    match written {
+        Ok(written) => pen.wrote(written.metadata.resource_version.as_deref()),
+        Err(error) => pen.failed(error),
     }
 }
 

@@ -4,7 +4,11 @@
 //! the scheduler's own limit would take waiting keys in no order. After the wait the AppWrapper is read from the store
 //! again: the copy that was handed over is as old as the wait.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use appwrapper_api::{AppWrapper, AppWrapperKey};
 use appwrapper_coordination::Tenure;
@@ -16,7 +20,10 @@ use kube::runtime::{
     controller::Action,
     reflector::{ObjectRef, Store},
 };
-use tokio::sync::{Semaphore, mpsc};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -42,10 +49,12 @@ pub struct Work {
     pub nodes: Faults,
     /// Metrics.
     pub teller: Teller,
-    /// Bounds the passes under way.
-    pub permits: Semaphore,
+    /// Bounds the passes under way, of all shards of the process together.
+    pub permits: Arc<Semaphore>,
     /// The right to act.
     pub tenure: Tenure,
+    /// When the Lease was gained, until the first pass is done.
+    pub gained: Mutex<Option<Instant>>,
     /// The wall clock.
     pub clock: Clock,
 }
@@ -115,6 +124,10 @@ async fn pass(queued: Arc<AppWrapper>, work: Arc<Work>) -> Result<Action, Error>
     });
     if result.is_ok() {
         work.teller.seen(&memory.newest(wrapper));
+        let gained = work.gained.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(gained) = gained {
+            work.teller.taken_over(gained.elapsed());
+        }
     }
     work.memories.put(&key, memory);
     match result {
@@ -142,6 +155,7 @@ async fn pass(queued: Arc<AppWrapper>, work: Arc<Work>) -> Result<Action, Error>
             Err(Error::Conflict)
         }
         Err(Error::Fenced) => {
+            work.teller.fenced();
             running.done(ReconcileResult::Success);
             Ok(Action::await_change())
         }

@@ -1,7 +1,7 @@
 //! The wiring of one process, from top to bottom.
 //!
-//! Watches start first and outlive tenures, so that caches are warm when the Lease comes. While the Lease is held, the queue
-//! runs. A part that ends unexpectedly ends the process: Kubernetes restarts it, and nothing is half alive.
+//! Everything that serves is there before the replica begins, so that a process that waits can be asked why. A part that
+//! ends unexpectedly ends the process: Kubernetes restarts it, and nothing is half alive.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -12,32 +12,37 @@ use std::{
 
 use anyhow::{Context, bail};
 use appwrapper_api::config::Config;
-use appwrapper_cache_management::{Registry, Selector, Settings};
+use appwrapper_cache_management::{Kinds, Settings};
 use appwrapper_coordination::{
-    BootClock, ClaimPolicy, Creation, EventSink, GuardedLease, Identity, LeaseChange, LeaseEvent, LeaseHandle,
-    LeaseParams, LeaseTimings, LeaseWatch, ReleaseNote, Supervisor, SupervisorOptions, lease_client,
+    BootClock, Identity, State, lease_client,
+    shards::{Roster, ShardCount, ShardSetHandle},
 };
 use appwrapper_metrics::{
     Build, Health, Metrics,
-    health::NotReady,
-    labels::Renewal,
     serve::{Content, Server},
     telemetry,
 };
 use appwrapper_reconciler::Defaults;
-use tokio::{net::TcpListener, sync::watch};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, watch},
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     args::{Args, address},
     client,
+    keeper::Board,
     limiter::Limiter,
     nodes,
-    shard::{Environment, Shard},
+    observer::Totals,
+    page,
+    replica::{Replica, ReplicaOptions},
+    rights,
+    shard::Environment,
 };
 
-/// Lease of the Go controller, kept so that the two never act together (design/decisions.md 7).
-const LEASE: &str = "f134c674.codeflare.dev";
 /// Confirmations per second for all AppWrappers together, and at once.
 const CONFIRMATIONS: (f64, f64) = (50.0, 100.0);
 
@@ -45,26 +50,31 @@ const CONFIRMATIONS: (f64, f64) = (50.0, 100.0);
 pub async fn run(args: Args, config: Config) -> anyhow::Result<()> {
     let namespace = args.namespace()?;
     let replica = args.replica();
+    let timings = args.timings()?;
     let Args {
+        command: _,
         config: _,
         metrics_bind_address,
         health_bind_address,
         namespace: _,
         identity: _,
         pod_uid,
-        lease_duration,
+        lease_duration: _,
+        lease_renew_deadline: _,
+        shards,
+        warm_backups,
+        pod_template_hash,
         concurrency,
         log_format,
         verbose,
     } = args;
-    let timings = LeaseTimings::for_duration(lease_duration).context("--lease-duration")?;
     let identity = Identity::of_pod(&replica, pod_uid.as_deref()).context("--identity")?;
     let shutdown = on_signal()?;
 
     let kube_config = kube::Config::infer()
         .await
         .context("no API server is configured; set KUBECONFIG or run in a cluster")?;
-    let metrics = Metrics::new(&build(&config, &kube_config));
+    let metrics = Metrics::new(&build(&config, &kube_config, shards));
     let telemetry = telemetry::init(
         &telemetry::Options {
             format: log_format,
@@ -79,9 +89,9 @@ pub async fn run(args: Args, config: Config) -> anyhow::Result<()> {
     metrics.lease.set_duration(timings.duration);
     let client = client::measured(kube_config.clone(), &metrics).context("cannot make a client")?;
     let lease_client = lease_client(kube_config, &timings).context("cannot make a client for Leases")?;
+    rights::on_leases(&lease_client, &namespace).await?;
 
     let health = Health::new();
-    let unsynced = health.not_ready("caches", "AppWrappers and pods are not listed yet");
     let tasks = TaskTracker::new();
     let ended = CancellationToken::new();
     let spawn = |name: &'static str, task: Pin<Box<dyn Future<Output = ()> + Send>>| {
@@ -95,6 +105,7 @@ pub async fn run(args: Args, config: Config) -> anyhow::Result<()> {
 
     let (node_sender, node_changes) = watch::channel(());
     let faults = nodes::Faults::default();
+    let settings = Settings::default();
     let environment = Environment {
         client: client.clone(),
         metrics: Arc::clone(&metrics),
@@ -102,14 +113,13 @@ pub async fn run(args: Args, config: Config) -> anyhow::Result<()> {
         nodes: faults.clone(),
         node_changes,
         limiter: Arc::new(Limiter::new(CONFIRMATIONS.0, CONFIRMATIONS.1)),
-        concurrency: usize::from(concurrency),
-        replica,
-        settings: Settings::default(),
+        permits: Arc::new(Semaphore::new(usize::from(concurrency))),
+        kinds: Arc::new(Kinds::new(client.clone(), &settings)),
+        totals: Totals::default(),
+        replica: replica.clone(),
+        settings,
         clock: Arc::new(jiff::Timestamp::now),
     };
-    let (shard, watching) = Shard::new(environment, Selector::all());
-    spawn("shard", watching);
-    spawn("readiness", Box::pin(ready(Arc::clone(&shard), unsynced)));
     if let Some(autopilot) = config.appwrapper.autopilot.filter(|autopilot| autopilot.monitor_nodes) {
         spawn(
             "nodes",
@@ -117,13 +127,27 @@ pub async fn run(args: Args, config: Config) -> anyhow::Result<()> {
         );
     }
 
+    let options = ReplicaOptions {
+        lease_client,
+        namespace,
+        identity,
+        template: pod_template_hash,
+        owner: pod_uid.map(|uid| owner(&replica, uid)),
+        timings,
+        clock: BootClock::shared(),
+        shards,
+        backups: usize::from(warm_backups),
+        seed: None,
+    };
+    let replica = Replica::new(options, environment)?;
     serve(
         &tasks,
         &shutdown,
         health_bind_address.or(config.controller_manager.health.bind_address),
         Server::new()
             .health(&health)
-            .debug("caches", cache_page(Arc::clone(shard.registry()))),
+            .debug("caches", cache_page(replica.board().clone()))
+            .debug("shards", shard_page(replica.handle().clone())),
         "probes",
     )
     .await?;
@@ -136,118 +160,30 @@ pub async fn run(args: Args, config: Config) -> anyhow::Result<()> {
     )
     .await?;
 
-    let watch = LeaseWatch::named(client.clone(), &namespace, LEASE, timings.rpc_timeout);
-    let params = LeaseParams {
-        namespace,
-        name: LEASE.to_owned(),
-        identity: identity.clone(),
-        timings,
-        creation: Some(Creation::default()),
-    };
-    let clock = BootClock::shared();
-    let backend = GuardedLease::new(&lease_client, params, Arc::clone(&clock)).context("cannot use the Lease")?;
-    let (lease, supervisor) = Supervisor::new(
-        backend,
-        SupervisorOptions {
-            lease: LEASE.to_owned(),
-            identity,
-            timings,
-            clock: Arc::clone(&clock),
-            policy: ClaimPolicy::After(Duration::ZERO),
-            seed: None,
-            events: Some(lease_events(&metrics)),
-            standby_poll: timings.renew_period,
-        },
-    )?;
-    let supervised = tokio::spawn(supervisor.run());
-    // Hurries a hand-over up; the supervisor's own reads decide.
-    let observed = lease.clone();
-    tokio::spawn(watch.run(move |change| match change {
-        LeaseChange::Seen(lease) => observed.observe(*lease),
-        LeaseChange::All(_) | LeaseChange::Gone(_) => observed.look(),
-    }));
-    tokio::spawn(watch_lease(lease.clone(), health.clone(), clock, timings.duration));
     let outcome = tokio::select! {
-        result = act(&shard, &metrics, &lease, &shutdown) => result,
+        result = replica.run(health, shutdown.clone()) => result,
         () = ended.cancelled() => bail!("a part of the process ended; see the log"),
-        result = supervised => match result {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(anyhow::Error::new(error).context("leader election")),
-            Err(error) => Err(anyhow::Error::new(error).context("leader election")),
-        },
     };
     telemetry.shutdown(Duration::from_secs(1)).await;
     outcome
 }
 
-/// Acts while the Lease is held, from tenure to tenure, until the process is to stop.
-async fn act(
-    shard: &Shard,
-    metrics: &Metrics,
-    lease: &LeaseHandle,
-    shutdown: &CancellationToken,
-) -> anyhow::Result<()> {
-    loop {
-        let tenure = tokio::select! {
-            tenure = lease.held() => tenure?,
-            () = shutdown.cancelled() => return Ok(()),
-        };
-        tracing::info!(lease = tenure.lease(), epoch = %tenure.epoch(), "the Lease is ours");
-        metrics.lease.set_leader(true);
-        shard.hold(&tenure, shutdown).await;
-        metrics.lease.set_leader(false);
-        if shutdown.is_cancelled() {
-            let drained = tenure.drain().await;
-            if let Err(error) = lease.release(drained, ReleaseNote::new()).await {
-                tracing::warn!(%error, "the Lease was not released; it runs out by itself");
-            }
-            return Ok(());
-        }
-        tracing::warn!(lease = tenure.lease(), "the Lease was lost; waiting for it");
-    }
+/// The table of shards, from the Leases alone.
+pub async fn shards(namespace: &str) -> anyhow::Result<String> {
+    let client = kube::Client::try_default()
+        .await
+        .context("no API server is configured; set KUBECONFIG or run in a cluster")?;
+    page::read(client, namespace).await
 }
 
-/// What happens to the Lease, as metrics.
-fn lease_events(metrics: &Arc<Metrics>) -> EventSink {
-    let metrics = Arc::clone(metrics);
-    Arc::new(move |event| match event {
-        LeaseEvent::Renewed { took, .. } => metrics.lease.renewal(0, Renewal::Renewed, *took),
-        LeaseEvent::Failed { reason, .. } => {
-            let result = match *reason {
-                "conflict" => Renewal::Conflict,
-                "timeout" => Renewal::Timeout,
-                _ => Renewal::Error,
-            };
-            metrics.lease.renewal(0, result, Duration::ZERO);
-        }
-        _ => {}
-    })
-}
-
-/// Ready once the caches are listed. Not asked again: an API server that is away later must not restart anything.
-async fn ready(shard: Arc<Shard>, unsynced: NotReady) {
-    shard.synced().await;
-    unsynced.ready();
-    std::future::pending::<()>().await;
-}
-
-/// The process is alive while the Lease loop makes progress, whatever the API server does.
-async fn watch_lease(
-    lease: LeaseHandle,
-    health: Health,
-    clock: appwrapper_coordination::SharedClock,
-    duration: Duration,
-) {
-    let progress = health.watch_loop("lease", duration * 3);
-    let mut seen = lease.last_progress();
-    let mut tick = tokio::time::interval(duration / 4);
-    loop {
-        tick.tick().await;
-        let latest = lease.last_progress();
-        if latest != seen || clock.now().since(latest) < duration {
-            seen = latest;
-            progress.made();
-        }
+/// Our pod, with which our member Lease goes.
+fn owner(pod: &str, uid: String) -> OwnerReference {
+    OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Pod".to_owned(),
+        name: pod.to_owned(),
+        uid,
+        ..OwnerReference::default()
     }
 }
 
@@ -269,22 +205,39 @@ async fn serve(
     Ok(())
 }
 
-fn cache_page(registry: Arc<Registry>) -> impl Fn() -> Content + Send + Sync + 'static {
+fn cache_page(board: Board) -> impl Fn() -> Content + Send + Sync + 'static {
     move || {
-        let header = "KIND  SYNCED  OBJECTS  LAST EVENT  LAST ERROR".to_owned();
-        let lines = registry.status().into_iter().map(|kind| {
-            let event = kind.last_event.map_or_else(|| "-".to_owned(), |at| at.to_string());
-            let error = kind
-                .last_error
-                .map(|(at, reason, _)| format!("{at} {}", reason.as_str()));
-            let error = error.unwrap_or_else(|| "-".to_owned());
-            format!("{}  {}  {}  {event}  {error}", kind.type_ref, kind.synced, kind.objects)
-        });
-        Content::Text(std::iter::once(header).chain(lines).collect::<Vec<_>>().join("\n") + "\n")
+        let mut lines = vec!["SHARD  KIND  SYNCED  OBJECTS  LAST EVENT  LAST ERROR".to_owned()];
+        for (id, shard) in board.shards() {
+            lines.extend(shard.registry().status().into_iter().map(|kind| {
+                let event = kind.last_event.map_or_else(|| "-".to_owned(), |at| at.to_string());
+                let error = kind
+                    .last_error
+                    .map(|(at, reason, _)| format!("{at} {}", reason.as_str()));
+                let error = error.unwrap_or_else(|| "-".to_owned());
+                format!(
+                    "{id}  {}  {}  {}  {event}  {error}",
+                    kind.type_ref, kind.synced, kind.objects
+                )
+            }));
+        }
+        Content::Text(lines.join("\n") + "\n")
     }
 }
 
-fn build(config: &Config, kube_config: &kube::Config) -> Build {
+fn shard_page(handle: ShardSetHandle) -> impl Fn() -> Content + Send + Sync + 'static {
+    move || {
+        let roster: Roster = handle.roster().borrow().clone();
+        let leader = match &*handle.leader().borrow() {
+            State::Held(tenure) => Some(tenure.holder().to_owned()),
+            State::Standby { holder } => holder.clone(),
+            State::Lost => None,
+        };
+        Content::Text(page::table(&roster, leader.as_deref(), jiff::Timestamp::now()))
+    }
+}
+
+fn build(config: &Config, kube_config: &kube::Config, shards: ShardCount) -> Build {
     let mut hasher = DefaultHasher::new();
     format!("{config:?}").hash(&mut hasher);
     Build {
@@ -297,7 +250,7 @@ fn build(config: &Config, kube_config: &kube::Config) -> Build {
             .authority()
             .map(ToString::to_string)
             .unwrap_or_default(),
-        shards: 1,
+        shards: shards.get().into(),
         namespace_cap: 200,
         divergence_limit: Duration::from_secs(60),
     }

@@ -12,7 +12,7 @@ use appwrapper_api::{AppWrapper, AppWrapperKey, ComponentRef, Phase, TypeRef};
 use appwrapper_metrics::{
     Metrics,
     cache::Write,
-    labels::{self, Cached, Forced, Operation, OperationResult, Outcome, Resource, Transition},
+    labels::{self, Cached, Fence, Forced, Operation, OperationResult, Outcome, Resource, Transition},
 };
 use appwrapper_reconciler::{
     Error,
@@ -237,10 +237,20 @@ impl Teller {
         self.metrics.lease.transition(self.shard, Transition::Acquired);
     }
 
-    /// The shard is not held any more: another replica reports its AppWrappers.
-    pub fn given_up(&self, lost: bool) {
+    /// The first pass under a tenure is done, this long after the Lease was gained.
+    pub fn taken_over(&self, after: Duration) {
+        self.metrics.lease.takeover(after);
+    }
+
+    /// The guard refused a write, because the shard is no longer ours for certain.
+    pub fn fenced(&self) {
+        self.metrics.lease.fenced(self.shard, Fence::Guard);
+    }
+
+    /// The shard is not held any more: another replica reports its AppWrappers, which `mine` tells from others.
+    pub fn given_up(&self, lost: bool, mine: impl Fn(&str) -> bool) {
         self.metrics.states.forget_shard(self.shard);
-        self.metrics.confirm.retain(|_| false);
+        self.metrics.confirm.retain(|key| !mine(key));
         let transition = if lost { Transition::Lost } else { Transition::Released };
         self.metrics.lease.transition(self.shard, transition);
     }

@@ -17,9 +17,9 @@ use kube::{
         watcher::{self, Event},
     },
 };
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
-use crate::{cluster::light, memories::Memories, teller::Teller};
+use crate::{cluster::light, ledger::WRAPPERS, memories::Memories, progress::Progress, teller::Teller};
 
 /// AppWrappers to a page of the first list. Templates make them large.
 const PAGE: u32 = 100;
@@ -55,42 +55,100 @@ pub fn reference(key: &AppWrapperKey) -> ObjectRef<AppWrapper> {
     ObjectRef::new(&key.name).within(&key.namespace)
 }
 
-/// Watches all AppWrappers until the future is dropped.
-///
-/// An error is logged and tried again with back-off. An expired version, however it is told, begins a new list: kube's
-/// watcher would go on asking with the old version when it is told by an HTTP status.
-pub async fn watch(
-    client: Client,
-    writer: reflector::store::Writer<AppWrapper>,
-    route: Route,
-    memories: Arc<Memories>,
-    view: View,
-    teller: Teller,
-) {
-    let mut writer = writer;
-    loop {
-        let api: Api<AppWrapper> = Api::all(client.clone());
-        let config = watcher::Config {
-            page_size: Some(PAGE),
-            ..watcher::Config::default()
-        };
-        let stream = watcher::watcher(api, config)
-            .map_ok(|event| event.modify(|wrapper| *wrapper = light(std::mem::take(wrapper))));
-        let mut stream = stream.backoff(Backoff::for_the_main_watch()).boxed();
-        while let Some(event) = stream.next().await {
-            match event {
-                Ok(event) => {
-                    writer.apply_watcher_event(&event);
-                    note(event, &route, &memories, &view, &teller).await;
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "the watch of AppWrappers failed and is tried again");
-                    if is_expired(&error) {
-                        break;
+/// Where the watch of a shard's AppWrappers delivers.
+pub struct Feed {
+    /// The API server.
+    pub client: Client,
+    /// Which AppWrappers; none for all.
+    pub labels: Option<String>,
+    /// Who is told of news.
+    pub route: Route,
+    /// Tells news from what we wrote ourselves.
+    pub memories: Arc<Memories>,
+    /// Notes about components, which go with their AppWrapper.
+    pub view: View,
+    /// Metrics.
+    pub teller: Teller,
+    /// How far the watch has come.
+    pub progress: Arc<Progress>,
+    /// Told of every event: other kinds may be in use from now on.
+    pub changed: Arc<Notify>,
+}
+
+impl Feed {
+    /// Watches until the future is dropped.
+    ///
+    /// An error is logged and tried again with back-off. An expired version, however it is told, begins a new list: kube's
+    /// watcher would go on asking with the old version when it is told by an HTTP status.
+    pub async fn run(self, mut writer: reflector::store::Writer<AppWrapper>) {
+        loop {
+            let api: Api<AppWrapper> = Api::all(self.client.clone());
+            let config = watcher::Config {
+                page_size: Some(PAGE),
+                label_selector: self.labels.clone(),
+                ..watcher::Config::default()
+            };
+            let stream = watcher::watcher(api, config)
+                .map_ok(|event| event.modify(|wrapper| *wrapper = light(std::mem::take(wrapper))));
+            let mut stream = stream.backoff(Backoff::for_the_main_watch()).boxed();
+            // The store shows a list only when it is complete.
+            let mut listed = Vec::new();
+            while let Some(event) = stream.next().await {
+                match event {
+                    Ok(event) => {
+                        writer.apply_watcher_event(&event);
+                        self.deliver(&event, &mut listed);
+                        self.note(event).await;
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "the watch of AppWrappers failed and is tried again");
+                        if is_expired(&error) {
+                            break;
+                        }
                     }
                 }
             }
         }
+    }
+
+    /// Says how far the store has come.
+    fn deliver(&self, event: &Event<AppWrapper>, listed: &mut Vec<String>) {
+        match event {
+            Event::Init => listed.clear(),
+            Event::InitApply(wrapper) => listed.extend(wrapper.metadata.resource_version.clone()),
+            Event::InitDone => {
+                for version in listed.drain(..) {
+                    self.progress.delivered(WRAPPERS, Some(&version));
+                }
+            }
+            Event::Apply(wrapper) | Event::Delete(wrapper) => {
+                self.progress
+                    .delivered(WRAPPERS, wrapper.metadata.resource_version.as_deref());
+            }
+        }
+    }
+
+    async fn note(&self, event: Event<AppWrapper>) {
+        match event {
+            Event::Apply(wrapper) | Event::InitApply(wrapper) => {
+                let key = wrapper.key();
+                // What we wrote ourselves was acted on when it was written.
+                if !self
+                    .memories
+                    .is_own_echo(&key, wrapper.metadata.resource_version.as_deref())
+                {
+                    self.route.send(key).await;
+                }
+            }
+            Event::Delete(wrapper) => {
+                let key = wrapper.key();
+                self.memories.forget(&key);
+                self.view.forget(&key);
+                self.teller.gone(&key);
+            }
+            Event::Init | Event::InitDone => {}
+        }
+        self.changed.notify_one();
     }
 }
 
@@ -107,25 +165,6 @@ pub async fn listed(store: &Store<AppWrapper>) -> bool {
 
 fn is_expired(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410)
-}
-
-async fn note(event: Event<AppWrapper>, route: &Route, memories: &Memories, view: &View, teller: &Teller) {
-    match event {
-        Event::Apply(wrapper) | Event::InitApply(wrapper) => {
-            let key = wrapper.key();
-            // What we wrote ourselves was acted on when it was written.
-            if !memories.is_own_echo(&key, wrapper.metadata.resource_version.as_deref()) {
-                route.send(key).await;
-            }
-        }
-        Event::Delete(wrapper) => {
-            let key = wrapper.key();
-            memories.forget(&key);
-            view.forget(&key);
-            teller.gone(&key);
-        }
-        Event::Init | Event::InitDone => {}
-    }
 }
 
 /// The kinds of all components that may exist, so that the caches can stop watching others.

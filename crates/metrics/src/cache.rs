@@ -44,10 +44,15 @@ impl Cache {
         self.events
             .with_label_values(&[resource.as_str(), event.as_str()])
             .inc();
+        self.objects(resource, objects);
+        self.alive(resource);
+    }
+
+    /// What the caches hold now.
+    pub fn objects(&self, resource: Resource, objects: usize) {
         self.objects
             .with_label_values(&[resource.as_str()])
             .set(i64::try_from(objects).unwrap_or(i64::MAX));
-        self.alive(resource);
     }
 
     /// A sign of life without an event.

@@ -10,21 +10,28 @@
     reason = "tests"
 )]
 
+pub mod ring;
+
 use std::{sync::Arc, time::Duration};
 
 use appwrapper_api::config::Config;
-use appwrapper_cache_management::{Selector, Settings};
+use appwrapper_cache_management::{Kinds, Settings};
 use appwrapper_controller::{
+    ledger::Ledger,
     limiter::Limiter,
     nodes,
-    shard::{Environment, Shard},
+    observer::Totals,
+    shard::{Environment, Scope, Shard, Term},
 };
-use appwrapper_coordination::{Tenure, testing::TokioClock};
+use appwrapper_coordination::{Tenure, shards::Handover, testing::TokioClock};
 use appwrapper_metrics::{Build, Metrics};
 use appwrapper_reconciler::Defaults;
 use appwrapper_testkit::api_server::{ApiServer, Match, Verb};
 use serde_json::{Value, json};
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{
+    sync::{Semaphore, watch},
+    task::JoinHandle,
+};
 use tokio_util::sync::CancellationToken;
 
 /// Long enough for anything that does not wait for a grace period.
@@ -68,12 +75,14 @@ impl Controller {
             nodes: nodes::Faults::default(),
             node_changes,
             limiter: Arc::new(Limiter::new(50.0, 100.0)),
-            concurrency: 16,
+            permits: Arc::new(Semaphore::new(16)),
+            kinds: Arc::new(Kinds::new(server.client_as("controller"), &Settings::default())),
+            totals: Totals::default(),
             replica: "controller".into(),
             settings: Settings::default(),
             clock: Arc::new(move || clock.now()),
         };
-        let (shard, watching) = Shard::new(environment, Selector::all());
+        let (shard, watching) = Shard::new(environment, Scope::everything());
         let watching = tokio::spawn(watching);
         shard.synced().await;
         let lasts = Duration::from_secs(3600 * 24 * 365);
@@ -82,7 +91,12 @@ impl Controller {
         let stop = CancellationToken::new();
         let holding = {
             let (shard, tenure, stop) = (Arc::clone(&shard), tenure.clone(), stop.clone());
-            tokio::spawn(async move { shard.hold(&tenure, &stop).await })
+            let term = Term {
+                ledger: Ledger::new(Handover::default(), tenure.write_bound()),
+                gained: tokio::time::Instant::now(),
+                tenure,
+            };
+            tokio::spawn(async move { shard.hold(&term, &stop).await })
         };
         Self {
             shard,

@@ -49,6 +49,11 @@ impl Handover {
         }
     }
 
+    /// The kinds that it names.
+    pub fn kinds(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
     /// The version to reach for a kind.
     pub fn version(&self, kind: &str) -> Option<u128> {
         self.0.get(kind).copied()

@@ -78,6 +78,13 @@ struct Sighting {
 // === impl Roster ===
 
 impl Roster {
+    /// What one look at the Leases shows, for display: whoever is named counts as alive.
+    pub fn of_list(names: RingNames, clock: SharedClock, leases: Vec<Lease>) -> Self {
+        let mut roster = Self::new(names, clock, Duration::from_secs(1));
+        roster.apply(LeaseChange::All(leases));
+        roster
+    }
+
     pub(crate) fn new(names: RingNames, clock: SharedClock, own_duration: Duration) -> Self {
         Self {
             names,

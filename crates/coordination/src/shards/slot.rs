@@ -4,11 +4,13 @@
 //! a shard is one write to its Lease; no object is ever relabelled, also not when the number of shards changes, since
 //! that only groups the slots anew. The grouping is slot modulo count: shards differ by one slot at most.
 //!
+//! Here a slot is a number: which object gets which is for the objects' owner to say (`appwrapper_api::Slot`).
+//!
 //! A [`ShardId`] carries its count, so that "shard 3 of 8" and "shard 3 of 16" are never mixed up.
 
 use std::{collections::BTreeMap, fmt};
 
-use crate::{error::Error, jitter::stable_hash};
+use crate::error::Error;
 
 /// Number of slots. Fixed: labels in clusters depend on it.
 pub const SLOTS: u8 = 64;
@@ -43,14 +45,9 @@ impl Slot {
         (0..SLOTS).map(Self)
     }
 
-    /// The slot of an object whose name is known.
-    pub fn of_name(namespace: &str, name: &str) -> Self {
-        Self::of_hash(stable_hash(&[namespace, name]))
-    }
-
-    /// The slot of an object whose name the server still has to make up (`generateName`): by the uid of the request.
-    pub fn of_request(uid: &str) -> Self {
-        Self::of_hash(stable_hash(&[uid]))
+    /// The slot of that number, if there is one.
+    pub fn new(number: u8) -> Option<Self> {
+        (number < SLOTS).then_some(Self(number))
     }
 
     /// Value of the slot label: two hexadecimal digits.
@@ -75,9 +72,9 @@ impl Slot {
         }
     }
 
-    fn of_hash(hash: u64) -> Self {
-        // The remainder is below 64, so it fits.
-        Self(u8::try_from(hash % u64::from(SLOTS)).unwrap_or_default())
+    /// Label selector for the objects that have no slot: those without the label, and those whose label names none.
+    pub fn none_selector(slot_label: &str) -> String {
+        format!("{slot_label} notin ({})", labels(Self::all()))
     }
 }
 
@@ -131,8 +128,14 @@ impl ShardId {
 
     /// Label selector for its objects, under the given slot label.
     pub fn selector(self, slot_label: &str) -> String {
-        let slots: Vec<String> = self.slots().map(Slot::label).collect();
-        format!("{slot_label} in ({})", slots.join(","))
+        format!("{slot_label} in ({})", labels(self.slots()))
+    }
+
+    /// Label selector for its objects and those that have no slot; none if that is everything.
+    pub fn lenient_selector(self, slot_label: &str) -> Option<String> {
+        let mut others = Slot::all().filter(|slot| slot.shard(self.of) != self).peekable();
+        others.peek()?;
+        Some(format!("{slot_label} notin ({})", labels(others)))
     }
 
     /// Reads `<i>-of-<S>`.
@@ -211,6 +214,10 @@ impl RingNames {
     }
 }
 
+fn labels(slots: impl Iterator<Item = Slot>) -> String {
+    slots.map(Slot::label).collect::<Vec<_>>().join(",")
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -267,11 +274,19 @@ mod tests {
     }
 
     #[test]
-    fn names_spread_over_the_slots() {
-        let mut counts = [0_u32; 64];
-        for n in 0..6_400 {
-            counts[usize::from(Slot::of_name("default", &format!("job-{n}")).0)] += 1;
-        }
-        assert!(counts.iter().all(|count| (60..=150).contains(count)), "{counts:?}");
+    fn selectors_split_what_has_a_slot_and_let_everybody_see_the_rest() {
+        let halves: Vec<ShardId> = ShardCount::new(2).unwrap().shards().collect();
+        let lenient = halves[0].lenient_selector("slot").unwrap();
+        assert!(
+            lenient.starts_with("slot notin (01,03,") && lenient.ends_with("3d,3f)"),
+            "{lenient}"
+        );
+        let only = ShardCount::new(1).unwrap().shards().next().unwrap();
+        assert_eq!(only.lenient_selector("slot"), None);
+        assert!(Slot::none_selector("slot").starts_with("slot notin (00,01,02,"));
+        assert_eq!(
+            (Slot::new(63).map(Slot::label), Slot::new(64)),
+            (Some("3f".to_owned()), None)
+        );
     }
 }

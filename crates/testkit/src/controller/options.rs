@@ -32,6 +32,7 @@ pub struct ControllerOptions {
     pub(super) name: String,
     pub(super) program: PathBuf,
     pub(super) server: Option<String>,
+    pub(super) joins: bool,
     pub(super) arguments: Vec<String>,
     pub(super) variables: Vec<(String, String)>,
 }
@@ -42,6 +43,7 @@ impl Default for ControllerOptions {
             name: "controller".to_owned(),
             program: program("appwrapper-controller"),
             server: None,
+            joins: false,
             arguments: Vec::new(),
             variables: Vec::new(),
         }
@@ -60,6 +62,13 @@ impl ControllerOptions {
     #[must_use]
     pub fn program(mut self, program: impl Into<PathBuf>) -> Self {
         self.program = program.into();
+        self
+    }
+
+    /// It joins others: it works when it is ready, and need not hold everything.
+    #[must_use]
+    pub fn joining(mut self) -> Self {
+        self.joins = true;
         self
     }
 
