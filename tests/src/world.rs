@@ -71,7 +71,6 @@ impl World {
                 .unwrap();
         }
         apply_yaml(&cluster.client(), FURTHER_KINDS).await.unwrap();
-        let options = options.env("RUST_LOG", "info,appwrapper_cache_management=debug,kube_runtime=debug"); // H10
         let controller = Controller::start(&cluster, options.through(&proxy)).await.unwrap();
         Self {
             controller: Some(controller),

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use appwrapper_api::{API_VERSION, AppWrapper, KIND};
+use appwrapper_api::{API_VERSION, AppWrapper, KIND, SLOT_LABEL, Slot};
 use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Namespace;
@@ -61,12 +61,15 @@ pub fn job(name: &str, annotations: &[(&str, &str)]) -> Value {
     })
 }
 
-/// Submits an AppWrapper.
+/// Submits an AppWrapper, with the slot that the webhook would give it.
 pub async fn create(client: &Client, namespace: &str, object: &Value) -> Result<()> {
     let resource = ApiResource::erase::<AppWrapper>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-    let object: DynamicObject = serde_json::from_value(object.clone())?;
+    let mut object: DynamicObject = serde_json::from_value(object.clone())?;
     let name = object.metadata.name.clone().unwrap_or_default();
+    let slot = Slot::of(namespace, &name).to_string();
+    let labels = object.metadata.labels.get_or_insert_default();
+    labels.insert(SLOT_LABEL.to_owned(), slot);
     let created = api.create(&PostParams::default(), &object).await;
     created.with_context(|| format!("submitting AppWrapper {name}"))?;
     Ok(())

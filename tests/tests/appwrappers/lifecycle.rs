@@ -5,6 +5,7 @@ use std::time::Duration;
 use appwrapper_tests::World;
 use appwrapper_tests::components::{COMPLETE, FAIL, HOLD, STUCK, jobs, pod, pod_template};
 use appwrapper_tests::team::{condition, is_true, phase, retries};
+use futures::future::join_all;
 use serde_json::{Value, json};
 
 const LABEL: &str = "workload.codeflare.dev/appwrapper";
@@ -193,17 +194,18 @@ pub async fn a_component_that_is_invalid_fails_without_a_retry(world: &World) {
     team.remove("a").await;
 }
 
-/// Number 68, with number 14.
-pub async fn a_job_that_ends_well(world: &World) {
+/// Number 68, with numbers 14 and 74: in the foreground the Jobs are seen being deleted before they go.
+pub async fn jobs_that_end_well(world: &World) {
     let team = world.team("ends-well").await;
-    team.submit("a", &[jobs("a", 2, 2, 0, &[("run-seconds", "1")])]).await;
-    team.until("a", "ready", |wrapper| {
-        is_true(wrapper, "PodsReady") || phase(wrapper) == "Succeeded"
-    })
-    .await;
-    team.reaches("a", "Succeeded").await;
-    team.remove("a").await;
-    team.until_gone("batch/v1", "Job", "a").await;
+    let names: Vec<String> = (0..8).map(|index| format!("a-{index}")).collect();
+    for name in &names {
+        team.submit(name, &[jobs(name, 2, 2, 0, &[("run-seconds", "1")])]).await;
+    }
+    for name in &names {
+        team.reaches(name, "Succeeded").await;
+    }
+    join_all(names.iter().map(async |name| team.remove(name).await)).await;
+    assert_eq!(team.list("batch/v1", "Job", "").await, Vec::<Value>::new());
 }
 
 /// Number 69.

@@ -31,7 +31,7 @@ const TESTS: &[(&str, Test)] = tests![
     lifecycle::suspending_a_running_workload,
     lifecycle::a_failed_pod_without_grace_and_retries,
     lifecycle::a_component_that_is_invalid_fails_without_a_retry,
-    lifecycle::a_job_that_ends_well,
+    lifecycle::jobs_that_end_well,
     lifecycle::a_failing_job_is_retried_to_its_limit,
     lifecycle::a_job_that_never_starts_is_retried_after_its_warmup,
     lifecycle::a_workload_leaves_a_node_that_is_marked,

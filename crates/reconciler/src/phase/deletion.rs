@@ -89,10 +89,15 @@ fn state(observed: &Observed<'_>, position: usize, expired: bool, now: Timestamp
         return State::Present;
     };
     if let Some(facts) = presence.facts() {
-        // While it is being deleted there is nothing to ask for again, until time is up.
-        if (facts.terminating && !expired) || observed.recent_deletes.is_recent(&facts.uid, now) {
-            // A cache that has not seen the end of it may be asked about that.
+        if observed.recent_deletes.is_recent(&facts.uid, now) {
             return State::Present;
+        }
+        // While it is being deleted there is nothing to ask for again, until time is up.
+        if facts.terminating && !expired {
+            // Of one that has ended well the cache may be telling its last state: it can be gone since.
+            let may_be_gone =
+                matches!(presence, Presence::Finished(_)) && !matches!(observed.components, Evidence::Uncached(_));
+            return if may_be_gone { State::Unknown } else { State::Present };
         }
         let grace = if expired { Grace::Zero } else { Grace::Own };
         return State::Delete(Effect::Delete {

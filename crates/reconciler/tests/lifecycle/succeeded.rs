@@ -107,3 +107,28 @@ fn a_component_that_is_gone_already_ends_the_deletion_at_once() {
     assert!(sim.condition(DEPLOYED).starts_with("False Succeeded"));
     assert_eq!(sim.phase(), Phase::Succeeded);
 }
+
+/// Deleted in the foreground, an object is seen being deleted before it goes. What the cache remembers of it is not the
+/// object.
+#[test]
+fn a_component_that_is_gone_and_was_last_seen_being_deleted_is_not_waited_for() {
+    let mut sim = succeeded(Some("60s"));
+    sim.state().terminate("train");
+    sim.settle();
+    sim.state().remove("train");
+    sim.state().collect();
+    sim.settle();
+    sim.later(60);
+    assert!(sim.condition(DEPLOYED).starts_with("False Succeeded"));
+}
+
+#[test]
+fn a_finished_component_that_is_still_being_deleted_is_waited_for() {
+    let mut sim = succeeded(Some("60s"));
+    sim.state().terminate("train");
+    sim.settle();
+    sim.later(60);
+    sim.later(5);
+    assert!(sim.condition(DEPLOYED).starts_with("True"));
+    assert_eq!(sim.count("delete"), 0, "it is being deleted already");
+}
