@@ -236,8 +236,11 @@ fn deleted(
         })
         .collect();
     let missing = |(_, life, _): &&(&str, &Life, Instant)| life.unhealthy.as_deref() == Some("MissingComponent");
-    // The Job was created after its AppWrapper was sent.
-    let in_lag = |(name, at): &(&String, &Instant)| submitted.get(*name).is_some_and(|sent| **at - *sent < lag);
+    // Running is written right after the Job was created, so its watch event is held for that much longer.
+    let in_lag = |(name, at): &(&String, &Instant)| {
+        let running = lives.get(*name).and_then(|life| life.running);
+        running.is_some_and(|running| at.saturating_duration_since(running) < lag)
+    };
     let count = submitted.keys().filter(|name| name.starts_with(DELETED)).count();
     Deleted {
         submitted: count,
