@@ -165,8 +165,13 @@ impl Cluster for KubeCluster {
         }
     }
 
-    #[cfg(not(feature = "invert-confirmation"))]
     async fn read_uncached(&self, key: &AppWrapperKey, component: &ComponentRef) -> UncachedRead {
+        if cfg!(feature = "invert-confirmation") {
+            return match self.view.component(key, component) {
+                cache::CachedRead::Present(facts) => UncachedRead::Present(facts),
+                _ => UncachedRead::Absent,
+            };
+        }
         if component.name.is_empty() {
             return UncachedRead::Absent;
         }
@@ -193,14 +198,6 @@ impl Cluster for KubeCluster {
                 UncachedRead::Doubt(failure::doubt(&error))
             }
             Err(_) => UncachedRead::Doubt(failure::timed_out()),
-        }
-    }
-
-    #[cfg(feature = "invert-confirmation")]
-    async fn read_uncached(&self, key: &AppWrapperKey, component: &ComponentRef) -> UncachedRead {
-        match self.view.component(key, component) {
-            cache::CachedRead::Present(facts) => UncachedRead::Present(facts),
-            _ => UncachedRead::Absent,
         }
     }
 

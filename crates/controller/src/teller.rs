@@ -89,13 +89,7 @@ impl Teller {
                     CachedResult::Behind => Cached::Unsynced,
                     CachedResult::Mismatch => Cached::Miss,
                 };
-                let kind = wrapper
-                    .spec
-                    .components
-                    .first()
-                    .and_then(|component| component.template.head().ok());
-                let resource = kind.map_or(Resource::Other, |head| resource(&head.type_ref));
-                self.metrics.confirm.cached_read(resource, cached);
+                self.metrics.confirm.cached_read(first_resource(wrapper), cached);
             }
             Observation::ConfirmationStarted => {
                 self.metrics.confirm.open(&key.to_string());
@@ -256,16 +250,13 @@ impl Teller {
     }
 
     /// A create is about to be sent: from its answer on, the watch has to deliver the object.
-    pub fn writing(&self, key: &AppWrapperKey, component: &ComponentRef) -> (Write, Instant) {
+    pub fn writing(&self, key: &AppWrapperKey, component: &ComponentRef) -> Write {
         let name = component_name(&key.namespace, component);
-        (
-            self.metrics.cache.writing(resource(&component.type_ref), &name),
-            Instant::now(),
-        )
+        self.metrics.cache.writing(resource(&component.type_ref), &name)
     }
 
     /// What came of a create.
-    pub fn created(&self, component: &ComponentRef, outcome: &Created, (write, _): (Write, Instant)) {
+    pub fn created(&self, component: &ComponentRef, outcome: &Created, write: Write) {
         let result = match outcome {
             Created::Object(_) => OperationResult::Success,
             Created::AlreadyExists => OperationResult::Exists,

@@ -9,7 +9,7 @@ mod common;
 
 use std::time::Duration;
 
-use appwrapper_testkit::api_server::{Effect, Match, Verb};
+use appwrapper_testkit::api_server::{Match, Verb};
 use common::{CASES, Case, World, job, service};
 use serde_json::json;
 
@@ -125,6 +125,8 @@ async fn a_component_that_is_really_deleted_fails_its_appwrapper_at_once() {
 #[cfg(not(feature = "invert-confirmation"))]
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_proves_nothing_fails_nothing() {
+    use appwrapper_testkit::api_server::Effect;
+
     type Answer = (&'static str, fn() -> Effect);
     let answers: [Answer; 8] = [
         ("403", Effect::forbidden),

@@ -49,6 +49,24 @@ pub struct Server {
     debug: BTreeMap<String, Page>,
 }
 
+/// The next connection; `None` once `stop` is cancelled.
+pub async fn accept(listener: &TcpListener, stop: &CancellationToken) -> Option<(TcpStream, SocketAddr)> {
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => return None,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok(accepted) => return Some(accepted),
+            Err(error) => {
+                // Out of file descriptors, or a connection that was reset before we took it: both pass.
+                tracing::debug!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
 impl Server {
     /// A server without pages.
     pub fn new() -> Self {
@@ -81,19 +99,7 @@ impl Server {
         let server = Arc::new(self);
         let connections = Arc::new(Semaphore::new(CONNECTIONS));
         let tasks = TaskTracker::new();
-        loop {
-            let (stream, peer) = tokio::select! {
-                () = shutdown.cancelled() => break,
-                accepted = listener.accept() => match accepted {
-                    Ok(accepted) => accepted,
-                    Err(error) => {
-                        // Out of file descriptors, or a connection that was reset before we took it: both pass.
-                        tracing::debug!(%error, "cannot accept a connection");
-                        tokio::time::sleep(Duration::from_millis(50)).await;
-                        continue;
-                    }
-                },
-            };
+        while let Some((stream, peer)) = accept(&listener, &shutdown).await {
             let Ok(permit) = connections.clone().try_acquire_owned() else {
                 continue;
             };

@@ -19,7 +19,7 @@ use crate::{
     decision::{Action, Step},
     error::Error,
     evidence::{CachedRead, Expectation, Survey},
-    memory::{Confirmations, Memory},
+    memory::Memory,
     observation::{CachedResult, Observation},
     observed::{Evidence, NodeFaults, Observed, Outcomes, PodEvidence, expectations},
     phase::running::PATIENCE,
@@ -209,6 +209,7 @@ impl<C: Cluster> Pass<'_, C> {
         self.components = Evidence::Cached(survey);
         self.pods = PodEvidence::Cached(cluster.pods_cached(&self.key));
     }
+
     /// How much longer a change of messages alone is held back. More often than not something follows at once that must
     /// be written anyway, such as success after the last pod's end, and each write costs Kueue a conflict and a retry.
     fn hold_back(&mut self) -> Option<SignedDuration> {
@@ -238,6 +239,3 @@ impl<C: Cluster> Pass<'_, C> {
         Ok(())
     }
 }
-
-/// Time between two confirmations of the same suspicion, for the documentation.
-pub const CONFIRMATION_INTERVAL: SignedDuration = Confirmations::INTERVAL;

@@ -9,6 +9,7 @@
 // A fixture that breaks should stop the test at once, so the lints against panicking do not apply to this crate.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod answer;
 pub mod api_server;
 pub mod cluster;
 pub mod controller;

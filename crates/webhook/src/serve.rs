@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use appwrapper_metrics::serve::accept;
 use hyper::{Request, body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -57,19 +58,7 @@ pub async fn serve(listener: TcpListener, tls: ServerConfig, service: Arc<Servic
     let acceptor = TlsAcceptor::from(Arc::new(tls));
     let guests = Arc::new(Guests::default());
     let tasks = TaskTracker::new();
-    loop {
-        let (stream, peer) = tokio::select! {
-            () = stop.cancelled() => break,
-            accepted = listener.accept() => match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    // Out of file descriptors, or a connection that was reset before we took it: both pass.
-                    tracing::debug!(%error, "cannot accept a connection");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                    continue;
-                }
-            },
-        };
+    while let Some((stream, peer)) = accept(&listener, &stop).await {
         let Some(guest) = Guest::admit(&guests, peer.ip()) else {
             tracing::debug!(%peer, "too many connections");
             continue;

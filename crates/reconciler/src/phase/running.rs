@@ -16,6 +16,7 @@ use crate::{
     decide::{after, remaining},
     decision::{Action, Question, Step},
     evidence::{ConfirmedAbsent, Presence},
+    memory::Confirmations,
     observation::{Event, Observation},
     observed::{Evidence, Observed, PodEvidence, expected_pods},
     pods::{Owners, PodSummary},
@@ -34,7 +35,7 @@ const NET: SignedDuration = SignedDuration::from_secs(60);
 /// While pods are not ready.
 const POLL: SignedDuration = SignedDuration::from_secs(5);
 /// While a cache misses what the API server has.
-const RECHECK: SignedDuration = SignedDuration::from_secs(10);
+const RECHECK: SignedDuration = Confirmations::INTERVAL;
 
 pub(crate) fn decide(observed: &Observed<'_>, policy: &Policy, now: Timestamp) -> Step {
     let mut step = Step::new(observed.status.clone());

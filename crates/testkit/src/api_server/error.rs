@@ -6,6 +6,7 @@
 use serde_json::{Value, json};
 
 use super::kinds::ResourceKind;
+use crate::answer::status_object;
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,10 +23,7 @@ impl ApiError {
     }
 
     pub(crate) fn with_details(code: u16, reason: &str, message: &str, details: Value) -> Self {
-        let mut body = json!({
-            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": message, "reason": reason, "code": code,
-        });
+        let mut body = status_object(code, reason, message);
         if !details.is_null() {
             body["details"] = details;
         }

@@ -3,26 +3,24 @@
 //! Applying is one step under the state's lock, so requests are atomic and in one order. Waiting happens only where a
 //! fault asks for it. An error from the service is what a client sees when a connection breaks.
 
-use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::future::{BoxFuture, pending};
-use http::{HeaderValue, Request, Response, header};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
+use http::{Request, Response};
 use kube::client::Body;
 use serde_json::{Value, json};
 use tower::{BoxError, Service};
 
 use super::error::ApiError;
-use super::faults::{Effect, Fault, Moment, Verdict, WriteCall};
+use super::faults::{Moment, Verdict, WriteCall};
 use super::kinds::ResourceKind;
 use super::remove::DeleteOptions;
 use super::request::{ApiRequest, Verb};
 use super::selector::Selector;
 use super::store::{Actor, ObjectKey, State};
 use super::{ApiServer, ResponseBody, discovery, watch};
+use crate::answer;
 
 /// The server as a tower service for one client.
 #[derive(Clone)]
@@ -80,10 +78,10 @@ impl ApiServer {
             self.write(|_| ());
         }
         if let Some(fault) = &fault
-            && let Some(answer) = before(fault, &request).await?
+            && let Some(given) = answer::before(fault, &request).await?
         {
-            self.write(|state| state.log_code(request.seq, answer.status().as_u16()));
-            return Ok(answer);
+            self.write(|state| state.log_code(request.seq, given.status().as_u16()));
+            return Ok(given);
         }
 
         let nth = if request.verb.is_write() {
@@ -92,17 +90,17 @@ impl ApiServer {
             0
         };
         self.hook(Moment::Before, &request, nth).await?;
-        let answer = self.write(|state| state.apply(&request));
-        let response = match answer {
-            Answer::Object(code, object) => respond(code, &object),
+        let applied = self.write(|state| state.apply(&request));
+        let response = match applied {
+            Answer::Object(code, object) => answer::object(code, &object),
             Answer::Watch(id) => stream(watch::stream(self.clone(), id, &request)),
-            Answer::Refused(ApiError::Status { code, body }) => respond(code, &body),
-            Answer::Refused(ApiError::Unserved) => text(404, "404 page not found\n"),
+            Answer::Refused(ApiError::Status { code, body }) => answer::object(code, &body),
+            Answer::Refused(ApiError::Unserved) => answer::text(404, "404 page not found\n"),
         };
         request.code = Some(response.status().as_u16());
         self.hook(Moment::After, &request, nth).await?;
         let response = match &fault {
-            Some(fault) => after(fault, response).await?,
+            Some(fault) => answer::after(fault, response).await?,
             None => response,
         };
         self.write(|state| state.log_code(request.seq, response.status().as_u16()));
@@ -116,86 +114,13 @@ impl ApiServer {
         match self.faults().run_hooks(&WriteCall { moment, request, nth }) {
             Verdict::Continue => Ok(()),
             Verdict::Hang => pending().await,
-            Verdict::Drop => Err(broken()),
+            Verdict::Drop => Err(answer::broken()),
         }
     }
-}
-
-/// The part of a fault that comes before the request is applied; an answer, if it ends there.
-async fn before(fault: &Fault, request: &ApiRequest) -> Result<Option<Response<ResponseBody>>, BoxError> {
-    match fault.effect() {
-        Effect::Status(code, reason, message) => match ApiError::new(*code, reason, message) {
-            ApiError::Status { code, body } => Ok(Some(respond(code, &body))),
-            ApiError::Unserved => Ok(None),
-        },
-        Effect::Text(code, body) => Ok(Some(text(*code, body))),
-        Effect::Reply(reply) => {
-            let (code, body) = reply(request);
-            Ok(Some(respond(code, &body)))
-        }
-        Effect::Refuse => Err(broken()),
-        Effect::Hang => pending().await,
-        Effect::Delay(time) => {
-            tokio::time::sleep(*time).await;
-            Ok(None)
-        }
-        Effect::Hold => {
-            fault.released().await;
-            Ok(None)
-        }
-        Effect::Undecodable | Effect::DropAnswer | Effect::HangAnswer | Effect::HoldAnswer => Ok(None),
-    }
-}
-
-/// The part of a fault that comes after the request was applied.
-async fn after(fault: &Fault, response: Response<ResponseBody>) -> Result<Response<ResponseBody>, BoxError> {
-    match fault.effect() {
-        Effect::Undecodable => Ok(json_response(200, r#"{"kind":"#)),
-        Effect::DropAnswer => Err(broken()),
-        Effect::HangAnswer => pending().await,
-        Effect::HoldAnswer => {
-            fault.released().await;
-            Ok(response)
-        }
-        _ => Ok(response),
-    }
-}
-
-fn broken() -> BoxError {
-    io::Error::new(io::ErrorKind::ConnectionReset, "connection reset by the test").into()
-}
-
-fn respond(code: u16, body: &Value) -> Response<ResponseBody> {
-    if body.is_null() {
-        text(code, "ok")
-    } else {
-        json_response(code, body.to_string())
-    }
-}
-
-fn json_response(code: u16, body: impl Into<Bytes>) -> Response<ResponseBody> {
-    response(code, "application/json", full(body))
-}
-
-fn text(code: u16, body: &'static str) -> Response<ResponseBody> {
-    response(code, "text/plain; charset=utf-8", full(body))
 }
 
 fn stream(body: ResponseBody) -> Response<ResponseBody> {
-    response(200, "application/json;stream=watch", body)
-}
-
-fn full(body: impl Into<Bytes>) -> ResponseBody {
-    Full::new(body.into()).map_err(|never| match never {}).boxed_unsync()
-}
-
-fn response(code: u16, content_type: &'static str, body: ResponseBody) -> Response<ResponseBody> {
-    let mut response = Response::new(body);
-    *response.status_mut() = http::StatusCode::from_u16(code).expect("tests use codes that exist");
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response
+    answer::response(200, "application/json;stream=watch", body)
 }
 
 impl State {

@@ -18,6 +18,7 @@ use tower::BoxError;
 
 use super::record::Records;
 use super::{Rules, effect, stream};
+use crate::answer;
 use crate::api_server::{ApiRequest, ResponseBody, Verb};
 
 /// Headers that concern one connection only.
@@ -70,7 +71,7 @@ impl Upstream {
 
         let fault = self.rules.faults.take(&parsed);
         let mut answer = match &fault {
-            Some(fault) => effect::before(fault, &parsed).await?,
+            Some(fault) => answer::before(fault, &parsed).await?,
             None => None,
         };
         if answer.is_none() {
@@ -80,7 +81,7 @@ impl Upstream {
                 None => forwarded,
             });
         }
-        let answer = answer.unwrap_or_else(|| effect::text(500, "no answer"));
+        let answer = answer.unwrap_or_else(|| answer::text(500, "no answer"));
         self.records.answered(seq, answer.status().as_u16());
         Ok(answer)
     }
@@ -97,7 +98,7 @@ impl Upstream {
         let answer = (self.forward)(Request::from_parts(parts, Full::new(body))).await;
         let (mut parts, body) = match answer {
             Ok(answer) => answer.into_parts(),
-            Err(error) => return Ok(effect::text(502, format!("the API server did not answer: {error}\n"))),
+            Err(error) => return Ok(answer::text(502, format!("the API server did not answer: {error}\n"))),
         };
         remove_hop_by_hop(&mut parts.headers);
         let body = if parsed.verb == Verb::Watch && parts.status.is_success() {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::effect::status_object;
+use crate::answer::status_object;
 use crate::api_server::ApiRequest;
 
 /// What is put into an open watch beside the API server's lines.

@@ -15,8 +15,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tower::BoxError;
 
-use super::effect::broken;
 use super::gate::{Gates, Inject, Ticket};
+use crate::answer::broken;
 use crate::api_server::{ApiRequest, ResponseBody};
 
 /// How many lines may be on their way to a client that does not read.
