@@ -21,6 +21,13 @@ pub struct Args {
     /// Where metrics are served: HOST:PORT, :PORT, or 0 for nowhere. Beats controllerManager.metrics.bindAddress.
     #[arg(long, env = "APPWRAPPER_METRICS_BIND_ADDRESS", value_name = "ADDRESS")]
     pub metrics_bind_address: Option<String>,
+    /// Whether metrics are served over TLS to callers that the API server knows and that may read /metrics. `false` is plain
+    /// HTTP for everybody, for development.
+    #[arg(long, env = "APPWRAPPER_METRICS_SECURE", default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub metrics_secure: bool,
+    /// Directory with tls.crt and tls.key for metrics, which are followed; without it a certificate is made at start.
+    #[arg(long, env = "APPWRAPPER_METRICS_CERT_PATH", value_name = "DIRECTORY")]
+    pub metrics_cert_path: Option<PathBuf>,
     /// Where probes are answered. Beats controllerManager.health.bindAddress.
     #[arg(long, env = "APPWRAPPER_HEALTH_BIND_ADDRESS", value_name = "ADDRESS")]
     pub health_bind_address: Option<String>,

@@ -23,6 +23,7 @@ use appwrapper_metrics::{
     telemetry,
 };
 use appwrapper_reconciler::Defaults;
+use appwrapper_serving::endpoint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use tokio::{
     net::TcpListener,
@@ -55,6 +56,8 @@ pub async fn run(args: Args, config: Config) -> anyhow::Result<()> {
         command: _,
         config: _,
         metrics_bind_address,
+        metrics_secure,
+        metrics_cert_path,
         health_bind_address,
         namespace: _,
         identity: _,
@@ -151,11 +154,19 @@ pub async fn run(args: Args, config: Config) -> anyhow::Result<()> {
         "probes",
     )
     .await?;
+    let mut page = Server::new().metrics(metrics.registry());
+    if metrics_secure {
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let certificate = endpoint::certificate(metrics_cert_path, names)
+            .await
+            .context("--metrics-cert-path")?;
+        page = endpoint::secured(page, certificate, client)?;
+    }
     serve(
         &tasks,
         &shutdown,
         metrics_bind_address.or(config.controller_manager.metrics.bind_address),
-        Server::new().metrics(metrics.registry()),
+        page,
         "metrics",
     )
     .await?;

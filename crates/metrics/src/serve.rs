@@ -1,4 +1,4 @@
-//! Answers scrapes and probes over plain HTTP.
+//! Answers scrapes and probes over HTTP, plain or [secured](Server::secured).
 //!
 //! A [`Server`] has only the pages it was given: `/metrics`, the probes, `/debug/…`. Debug pages answer to callers on the
 //! loopback interface alone, since they name objects. Connections are few, short and bounded, so that nobody can hold the
@@ -12,11 +12,14 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -27,6 +30,8 @@ use crate::registry::{self, Registry};
 const CONNECTIONS: usize = 64;
 /// For the head of a request, and between two requests of a connection.
 const IDLE: Duration = Duration::from_secs(30);
+/// For the handshake of TLS.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 /// For requests under way at the end.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -41,9 +46,35 @@ pub enum Content {
     Json(String),
 }
 
+/// Says who may read a page.
+#[async_trait::async_trait]
+pub trait Guard: Send + Sync {
+    /// Whether the bearer of `token` may do this. Must answer in a few seconds.
+    async fn admit(&self, token: Option<&str>, method: &Method, path: &str) -> Result<(), Refusal>;
+}
+
+/// Why a page is not shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no token, or nobody's.
+    Unknown,
+    /// Its bearer has no right to it.
+    Forbidden,
+    /// It could not be found out.
+    Unanswered,
+}
+
+/// What stands before the pages.
+#[derive(Clone)]
+struct Security {
+    tls: TlsAcceptor,
+    guard: Arc<dyn Guard>,
+}
+
 /// The pages of one listener.
 #[derive(Clone, Default)]
 pub struct Server {
+    security: Option<Security>,
     metrics: Option<Registry>,
     health: Option<Health>,
     debug: BTreeMap<String, Page>,
@@ -94,6 +125,14 @@ impl Server {
         self
     }
 
+    /// Puts TLS and a guard before all pages.
+    #[must_use]
+    pub fn secured(mut self, tls: ServerConfig, guard: Arc<dyn Guard>) -> Self {
+        let tls = TlsAcceptor::from(Arc::new(tls));
+        self.security = Some(Security { tls, guard });
+        self
+    }
+
     /// Serves until `shutdown`, then finishes the requests under way.
     pub async fn serve(self, listener: TcpListener, shutdown: CancellationToken) {
         let server = Arc::new(self);
@@ -115,9 +154,23 @@ impl Server {
     }
 
     async fn connection(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, shutdown: CancellationToken) {
+        let Some(security) = &self.security else {
+            return self.requests(stream, peer, shutdown).await;
+        };
+        match tokio::time::timeout(HANDSHAKE, security.tls.accept(stream)).await {
+            Ok(Ok(stream)) => self.requests(stream, peer, shutdown).await,
+            Ok(Err(error)) => tracing::debug!(%error, %peer, "no TLS"),
+            Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
+        }
+    }
+
+    async fn requests<S>(self: Arc<Self>, stream: S, peer: SocketAddr, shutdown: CancellationToken)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
             let server = self.clone();
-            async move { Ok::<_, Infallible>(server.answer(request.method(), request.uri().path(), peer).await) }
+            async move { Ok::<_, Infallible>(server.guarded(request, peer).await) }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
@@ -135,6 +188,17 @@ impl Server {
         if let Err(error) = result {
             tracing::debug!(%error, %peer, "connection ended early");
         }
+    }
+
+    async fn guarded(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
+        let (head, _) = request.into_parts();
+        let path = head.uri.path();
+        if let Some(Security { guard, .. }) = &self.security
+            && let Err(refusal) = guard.admit(bearer(&head.headers), &head.method, path).await
+        {
+            return refused(refusal);
+        }
+        self.answer(&head.method, path, peer).await
     }
 
     async fn answer(&self, method: &Method, path: &str, peer: SocketAddr) -> Response<Full<Bytes>> {
@@ -168,6 +232,30 @@ impl Server {
             },
             None => text(StatusCode::NOT_FOUND, "not found\n"),
         }
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+fn refused(refusal: Refusal) -> Response<Full<Bytes>> {
+    match refusal {
+        Refusal::Unknown => {
+            let mut response = text(StatusCode::UNAUTHORIZED, "send the bearer token of an account\n");
+            let scheme = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+            response
+        }
+        Refusal::Forbidden => text(
+            StatusCode::FORBIDDEN,
+            "the account may not read this page: bind ClusterRole appwrapper-metrics-reader to it\n",
+        ),
+        Refusal::Unanswered => text(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the API server did not say whether the account may read this page\n",
+        ),
     }
 }
 

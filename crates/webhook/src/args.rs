@@ -53,6 +53,10 @@ pub struct Serve {
     /// Where to serve metrics; the file's controllerManager.metrics.bindAddress if absent.
     #[arg(long, env = "APPWRAPPER_METRICS_BIND_ADDRESS", value_parser = address)]
     pub metrics_bind_address: Option<SocketAddr>,
+    /// Whether metrics are served over TLS, with the certificate of admission, to callers that the API server knows and
+    /// that may read /metrics.
+    #[arg(long, env = "APPWRAPPER_METRICS_SECURE", default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub metrics_secure: bool,
     /// Namespace of the webhook; that of its service account if absent.
     #[arg(long, env = "APPWRAPPER_NAMESPACE")]
     pub namespace: Option<String>,

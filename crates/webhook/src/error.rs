@@ -41,6 +41,9 @@ pub enum Error {
     /// TLS cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
+    /// Metrics cannot be served over TLS.
+    #[error("metrics: {0}")]
+    Metrics(#[from] appwrapper_serving::endpoint::Error),
     /// Logs or traces cannot be set up.
     #[error(transparent)]
     Telemetry(#[from] appwrapper_metrics::telemetry::Error),

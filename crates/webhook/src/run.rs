@@ -12,6 +12,7 @@ use std::{
 use appwrapper_api::config::{BindConfig, CertConfig, Config};
 use appwrapper_coordination::{LeaseTimings, lease_client};
 use appwrapper_metrics::{Build, Health, WebhookMetrics, serve::Server, telemetry};
+use appwrapper_serving::endpoint;
 use jiff::SignedDuration;
 use kube::Client;
 use tokio::{
@@ -67,6 +68,7 @@ pub async fn serve(options: Serve) -> Result<(), Error> {
         bind_address,
         health_bind_address,
         metrics_bind_address,
+        metrics_secure,
         namespace,
         certificates,
         certificate_lease,
@@ -129,6 +131,11 @@ pub async fn serve(options: Serve) -> Result<(), Error> {
     });
 
     // Probes first: what the start waits for should be readable from outside.
+    let resolver = Resolver::new(metrics.admission.clone());
+    let mut metrics_page = Server::new().metrics(metrics.registry());
+    if metrics_secure {
+        metrics_page = endpoint::secured(metrics_page, Arc::<Resolver>::clone(&resolver), client.clone())?;
+    }
     let manager = &config.controller_manager;
     let pages = [
         (
@@ -141,7 +148,7 @@ pub async fn serve(options: Serve) -> Result<(), Error> {
             metrics_bind_address,
             "controllerManager.metrics.bindAddress",
             &manager.metrics,
-            Server::new().metrics(metrics.registry()),
+            metrics_page,
         ),
     ];
     for (flag, field, configured, server) in pages {
@@ -151,7 +158,6 @@ pub async fn serve(options: Serve) -> Result<(), Error> {
     }
 
     let clock = ServerClock::default();
-    let resolver = Resolver::new(metrics.admission.clone());
     let certs = &config.cert_management;
     let configurations = Configurations {
         mutating: certs.mutating_webhook_config_name.clone(),

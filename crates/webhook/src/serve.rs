@@ -44,13 +44,9 @@ const HEADER_LIST_LIMIT: u32 = 64 * 1024;
 /// For requests under way at the very end: longer than any caller waits for one.
 const FINISH: Duration = Duration::from_secs(10);
 
-/// TLS 1.2 and 1.3 with whatever certificate the resolver holds.
+/// TLS with whatever certificate the resolver holds.
 pub fn tls(resolver: Arc<dyn ResolvesServerCert>) -> Result<ServerConfig, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let mut config = builder.with_no_client_auth().with_cert_resolver(resolver);
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
+    appwrapper_serving::holder::tls(resolver, &["h2", "http/1.1"])
 }
 
 /// Serves until `stop`, then finishes the requests under way.

@@ -105,6 +105,8 @@ impl ControllerOptions {
             .args(["--log-format", "json"])
             .args(&self.arguments)
             .env("KUBECONFIG", kubeconfig)
+            // Read by whoever runs it. A flag beats this.
+            .env("APPWRAPPER_METRICS_SECURE", "false")
             // Configuration comes from here alone.
             .env_remove("RUST_LOG")
             .envs(self.variables.iter().map(|(name, value)| (name, value)))

@@ -1,14 +1,11 @@
-//! Certificates from mounted files, as cert-manager provides them.
-//!
-//! Both files are read again every ten seconds and compared. A mounted Secret is swapped by a symbolic link, which
-//! notifications of the files themselves do not see, and reading two small files costs nothing. Between the two reads the
-//! pair may be exchanged: it then does not match, stays unused, and the next round is right.
+//! Certificates from mounted files, read again every ten seconds; what does not fit together stays unused.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use appwrapper_metrics::{Admission, labels::Reload};
+use appwrapper_serving::files;
 
-use super::{gate::Gate, material::Pair, resolver::Resolver};
+use super::{gate::Gate, resolver::Resolver};
 
 /// From one reading to the next.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -17,22 +14,20 @@ const HURRY: Duration = Duration::from_secs(1);
 
 /// Feeds the resolver from a directory with `tls.crt` and `tls.key`.
 pub struct Files {
-    directory: PathBuf,
+    files: files::Files,
     resolver: Arc<Resolver>,
     gate: Gate,
     metrics: Admission,
-    last: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Files {
     /// Reads nothing yet.
     pub fn new(directory: PathBuf, resolver: Arc<Resolver>, gate: Gate, metrics: Admission) -> Self {
         Self {
-            directory,
+            files: files::Files::new(directory),
             resolver,
             gate,
             metrics,
-            last: None,
         }
     }
 
@@ -46,25 +41,10 @@ impl Files {
     }
 
     async fn reload(&mut self) {
-        let read = async |name: &str| {
-            let path = self.directory.join(name);
-            tokio::fs::read(&path)
-                .await
-                .map_err(|error| format!("{}: {error}", path.display()))
-        };
-        let files = match (read("tls.crt").await, read("tls.key").await) {
-            (Ok(chain), Ok(key)) => (chain, key),
-            (Err(fault), _) | (_, Err(fault)) => return self.fault(&fault),
-        };
-        if self.last.as_ref() == Some(&files) {
-            return self.metrics.reload(Reload::Unchanged);
-        }
-        match Pair::read(&files.0, &files.1) {
-            Ok(pair) => {
-                self.resolver.load(pair);
-                self.last = Some(files);
-            }
-            Err(fault) => self.fault(&format!("{}: {fault}", self.directory.display())),
+        match self.files.read().await {
+            Ok(Some(pair)) => self.resolver.load(pair),
+            Ok(None) => self.metrics.reload(Reload::Unchanged),
+            Err(fault) => self.fault(&fault),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Hands the certificate in use to each new connection. Loading another one takes effect at once and disturbs nobody.
+//! The certificate in use, with what the metrics tell of it.
 
 use std::{
     fmt,
@@ -10,7 +10,7 @@ use appwrapper_metrics::{
     Admission,
     labels::{Certificate as Kind, Reload},
 };
-use arc_swap::ArcSwapOption;
+use appwrapper_serving::holder::Holder;
 use jiff::Timestamp;
 use rustls::{
     server::{ClientHello, ResolvesServerCert},
@@ -21,7 +21,7 @@ use super::material::{Certificate, Pair};
 
 /// The certificate in use.
 pub struct Resolver {
-    pair: ArcSwapOption<Pair>,
+    holder: Holder,
     metrics: Admission,
 }
 
@@ -29,24 +29,23 @@ impl Resolver {
     /// Nothing is served yet.
     pub fn new(metrics: Admission) -> Arc<Self> {
         Arc::new(Self {
-            pair: ArcSwapOption::empty(),
+            holder: Holder::default(),
             metrics,
         })
     }
 
     /// What is served.
     pub fn serving(&self) -> Option<Arc<Pair>> {
-        self.pair.load_full()
+        self.holder.serving()
     }
 
     /// Serves this from now on.
     pub fn load(&self, pair: Pair) {
         let leaf = &pair.leaf;
-        tracing::info!(serial = leaf.serial, until = %leaf.not_after, "serving certificate loaded");
         self.metrics
             .certificate(Kind::Serving, system_time(leaf.not_before), system_time(leaf.not_after));
         self.metrics.reload(Reload::Reloaded);
-        self.pair.store(Some(Arc::new(pair)));
+        self.holder.load(pair);
     }
 
     /// The authority behind it, for the metric.
@@ -57,14 +56,14 @@ impl Resolver {
 }
 
 impl ResolvesServerCert for Resolver {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.pair.load().as_ref().map(|pair| Arc::clone(&pair.certified))
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.holder.resolve(hello)
     }
 }
 
 impl fmt::Debug for Resolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.pair.load().fmt(f)
+        self.holder.fmt(f)
     }
 }
 

@@ -2,7 +2,7 @@
 //! After every move it is checked that the bundles trust whatever any replica serves.
 
 use super::*;
-use crate::certs::issue::tests::issuing;
+use crate::certs::tests::issuing;
 
 const SETTLE: SignedDuration = SignedDuration::from_secs(30);
 const DAY: SignedDuration = SignedDuration::from_hours(24);

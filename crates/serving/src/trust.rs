@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use rustls::{RootCertStore, client::WebPkiServerVerifier, client::danger::ServerCertVerifier};
 use rustls_pki_types::{ServerName, UnixTime};
 
-use super::material::{Certificate, Pair};
+use crate::certificate::{Certificate, Pair};
 
 /// Checks that one of the anchors vouches for the pair, for this name, now. The error says why not.
 pub fn check<'a>(

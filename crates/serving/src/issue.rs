@@ -8,7 +8,7 @@ use rcgen::{
 use rustls_pki_types::CertificateDer;
 use time::OffsetDateTime;
 
-use super::material::{Authority, Certificate, Pair};
+use crate::certificate::{Authority, Certificate, Pair};
 
 /// Validity begins this long before the present, or a tenth of a short life: for the clocks of others.
 const BACKDATED: SignedDuration = SignedDuration::from_hours(1);
@@ -89,19 +89,15 @@ fn parsed(der: &CertificateDer<'_>) -> Result<Certificate, rcgen::Error> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-    use crate::certs::trust;
+    use crate::trust;
 
-    /// Names for the tests of this module and its neighbours.
-    pub(in crate::certs) fn issuing() -> Issuing {
+    fn issuing() -> Issuing {
         Issuing {
-            authority_name: "appwrapper-ca".into(),
+            authority_name: "ca".into(),
             organisation: "appwrapper".into(),
-            names: vec![
-                "appwrapper-webhook-service.appwrapper-system.svc".into(),
-                "127.0.0.1".into(),
-            ],
+            names: vec!["name.svc".into(), "127.0.0.1".into()],
             authority_life: SignedDuration::from_hours(180 * 24),
             serving_life: SignedDuration::from_hours(90 * 24),
         }
