@@ -135,7 +135,12 @@ impl Lineages {
     /// The lineage of a pod. If a link is unknown it is looked up, and `key` is triggered when the answer is there.
     pub(crate) fn of(self: &Arc<Self>, key: &AppWrapperKey, pod: &Pod) -> Lineage {
         match self.walk_from_pod(&key.namespace, pod) {
-            Walk::Ends(lineage) => lineage,
+            Walk::Ends(lineage) => {
+                if lineage == Lineage::Foreign && pod.is_new_stranger() {
+                    self.observer.stranger(key);
+                }
+                lineage
+            }
             Walk::Needs(link) => {
                 self.ask(&key.namespace, link, HashSet::from([key.clone()]));
                 Lineage::Unresolved

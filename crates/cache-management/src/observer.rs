@@ -2,7 +2,7 @@
 
 use std::{error::Error as _, time::Duration};
 
-use appwrapper_api::{Rv, TypeRef};
+use appwrapper_api::{AppWrapperKey, Rv, TypeRef};
 use kube::runtime::watcher;
 
 use crate::discovery::KindError;
@@ -157,6 +157,9 @@ pub trait Observer: Send + Sync + 'static {
     /// A link of a pod's chain of controllers was looked up. The kind is whatever the pod's author wrote into an owner
     /// reference: fit for a log, not for a metric label.
     fn lookup(&self, _kind: &TypeRef, _outcome: LookupOutcome) {}
+
+    /// A pod has the label of this AppWrapper without being one of its components' pods. Told once for each pod.
+    fn stranger(&self, _key: &AppWrapperKey) {}
 }
 
 /// An observer that does not care.

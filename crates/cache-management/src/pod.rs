@@ -5,7 +5,10 @@ mod resources;
 use std::{
     borrow::Cow,
     collections::BTreeSet,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use appwrapper_api::{AppWrapperKey, Completion, ComponentFacts, ControllerRef, Lineage, PodFacts, PodPhase, Rv, Uid};
@@ -141,6 +144,7 @@ impl PodWire {
             exit_codes,
             resources: resources.into_iter().collect(),
             root: OnceLock::new(),
+            told: AtomicBool::new(false),
         };
         Some((identity.name, pod))
     }
@@ -166,6 +170,8 @@ pub(crate) struct Pod {
     /// Where its chain of controllers was found to end. Kept here, so that it lives as long as the pod, although the
     /// links in between may be deleted before it.
     root: OnceLock<Root>,
+    /// Told to the observer as a stranger.
+    told: AtomicBool,
 }
 
 /// The end of a chain of controllers at an AppWrapper.
@@ -191,6 +197,11 @@ impl Pod {
     pub(crate) fn learn_root(&self, root: Root) {
         // A second answer can only be the same one: a uid has one controller for life, or none.
         let _ = self.root.set(root);
+    }
+
+    /// Whether this is the first time that the pod is found to be a stranger.
+    pub(crate) fn is_new_stranger(&self) -> bool {
+        !self.told.swap(true, Ordering::Relaxed)
     }
 
     pub(crate) fn facts(&self, lineage: Lineage) -> PodFacts {
@@ -256,6 +267,7 @@ impl Facts for Arc<Pod> {
             exit_codes,
             resources,
             root: _,
+            told: _,
         } = &**self;
         *label == other.label
             && *owner == other.owner
@@ -275,6 +287,9 @@ impl Facts for Arc<Pod> {
             && self.controller == before.controller
         {
             self.learn_root(root.clone());
+        }
+        if self.uid == before.uid {
+            self.told.store(before.told.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 

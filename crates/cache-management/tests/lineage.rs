@@ -212,6 +212,12 @@ async fn a_label_alone_makes_a_foreign_pod() {
     let other = world.create(&job(), "unrelated", "aw", None);
     world.create(&pod(), "q", "aw", Some(&other));
     settles(&world, &[Lineage::Foreign, Lineage::Foreign]).await;
+    // However often they are looked at, and whatever becomes of them.
+    world
+        .server
+        .patch("pods", NAMESPACE, "p", &json!({"status": {"phase": "Failed"}}));
+    settles(&world, &[Lineage::Foreign, Lineage::Foreign]).await;
+    assert_eq!(world.told.strangers.lock().unwrap().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]

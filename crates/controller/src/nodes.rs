@@ -9,6 +9,10 @@ use std::{
 };
 
 use appwrapper_api::config::{AutopilotConfig, TaintEffect};
+use appwrapper_metrics::{
+    Metrics,
+    labels::{Controller, ReconcileResult},
+};
 use appwrapper_reconciler::observed::NodeFaults;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
@@ -39,13 +43,21 @@ impl Faults {
 }
 
 /// Watches nodes until the future is dropped; `changed` is told when a mark comes or goes.
-pub async fn watch(client: Client, config: AutopilotConfig, faults: Faults, changed: watch::Sender<()>) {
+pub async fn watch(
+    client: Client,
+    config: AutopilotConfig,
+    faults: Faults,
+    changed: watch::Sender<()>,
+    metrics: Arc<Metrics>,
+) {
     let api: Api<PartialObjectMeta<Node>> = Api::all(client);
     let mut stream = watcher(api, watcher::Config::default()).default_backoff().boxed();
     let mut marked: HashMap<Arc<str>, Vec<Arc<str>>> = HashMap::new();
     let mut listed: HashMap<Arc<str>, Vec<Arc<str>>> = HashMap::new();
     while let Some(event) = stream.next().await {
+        let running = metrics.reconcile.timer(Controller::NodeMonitor);
         let before = marked.clone();
+        let mut result = ReconcileResult::Success;
         match event {
             Ok(watcher::Event::Apply(node)) => {
                 let (name, resources) = marks(&node, &config);
@@ -60,13 +72,17 @@ pub async fn watch(client: Client, config: AutopilotConfig, faults: Faults, chan
                 set(&mut listed, name, resources);
             }
             Ok(watcher::Event::InitDone) => marked = std::mem::take(&mut listed),
-            Err(error) => tracing::warn!(%error, "the watch of nodes failed and is tried again"),
+            Err(error) => {
+                tracing::warn!(%error, "the watch of nodes failed and is tried again");
+                result = ReconcileResult::Error;
+            }
         }
         if marked != before {
             tracing::info!(nodes = marked.len(), "nodes with resources marked NoExecute");
             faults.set(&marked);
             changed.send_replace(());
         }
+        running.done(result);
     }
 }
 

@@ -12,11 +12,11 @@ use std::{
     time::Duration,
 };
 
-use appwrapper_api::TypeRef;
+use appwrapper_api::{AppWrapperKey, TypeRef};
 use appwrapper_cache_management::{Change, Delivery, LookupOutcome, Observer, Reason};
 use appwrapper_metrics::{
     Metrics,
-    labels::{Resource, WatchEvent, WatchRestart},
+    labels::{Foreign, Resource, WatchEvent, WatchRestart},
 };
 
 use crate::progress::Progress;
@@ -181,6 +181,11 @@ impl Observer for CacheObserver {
             });
             self.metrics.cache.version(resource, highest);
         }
+    }
+
+    fn stranger(&self, key: &AppWrapperKey) {
+        tracing::warn!(appwrapper = %key, "a pod bears the label of an AppWrapper that it does not belong to");
+        self.metrics.states.foreign(Foreign::LabelClaim);
     }
 
     fn lookup(&self, kind: &TypeRef, outcome: LookupOutcome) {

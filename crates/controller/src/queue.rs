@@ -103,6 +103,9 @@ async fn pass(queued: Arc<AppWrapper>, work: Arc<Work>) -> Result<Action, Error>
         return Ok(Action::await_change());
     };
     let mut memory = work.memories.take(&key);
+    if !Arc::ptr_eq(&memory.newest(Arc::clone(&wrapper)), &wrapper) {
+        metrics.reconcile.stale();
+    }
     let nodes = work.nodes.current();
     let driver = Driver {
         cluster: &work.cluster,
@@ -116,6 +119,7 @@ async fn pass(queued: Arc<AppWrapper>, work: Arc<Work>) -> Result<Action, Error>
         .catch_unwind()
         .await;
     let result = result.unwrap_or_else(|_| {
+        running.panicked();
         memory = appwrapper_reconciler::Memory::default();
         Err(Error::Api {
             operation: "reconcile",

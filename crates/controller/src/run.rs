@@ -11,7 +11,10 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use appwrapper_api::config::Config;
+use appwrapper_api::{
+    GoDuration,
+    config::{Config, FaultToleranceConfig},
+};
 use appwrapper_cache_management::{Kinds, Settings};
 use appwrapper_coordination::{
     BootClock, Identity, State, lease_client,
@@ -19,6 +22,7 @@ use appwrapper_coordination::{
 };
 use appwrapper_metrics::{
     Build, Health, Metrics,
+    labels::{Controller, Phase},
     serve::{Content, Server},
     telemetry,
 };
@@ -90,6 +94,13 @@ pub async fn run(args: Args, config: Config) -> anyhow::Result<()> {
     )
     .context("cannot set up logs and traces")?;
     metrics.lease.set_duration(timings.duration);
+    metrics
+        .reconcile
+        .set_max_concurrent(Controller::AppWrapper, usize::from(concurrency));
+    metrics.reconcile.set_max_concurrent(Controller::NodeMonitor, 1);
+    for (phase, allowance) in allowances(&config.appwrapper.fault_tolerance) {
+        metrics.states.set_allowance(phase, allowance);
+    }
     let client = client::measured(kube_config.clone(), &metrics).context("cannot make a client")?;
     let lease_client = lease_client(kube_config, &timings).context("cannot make a client for Leases")?;
     rights::on_leases(&lease_client, &namespace).await?;
@@ -126,7 +137,13 @@ pub async fn run(args: Args, config: Config) -> anyhow::Result<()> {
     if let Some(autopilot) = config.appwrapper.autopilot.filter(|autopilot| autopilot.monitor_nodes) {
         spawn(
             "nodes",
-            Box::pin(nodes::watch(client.clone(), autopilot, faults, node_sender)),
+            Box::pin(nodes::watch(
+                client.clone(),
+                autopilot,
+                faults,
+                node_sender,
+                Arc::clone(&metrics),
+            )),
         );
     }
 
@@ -246,6 +263,18 @@ fn shard_page(handle: ShardSetHandle) -> impl Fn() -> Content + Send + Sync + 's
         };
         Content::Text(page::table(&roster, leader.as_deref(), jiff::Timestamp::now()))
     }
+}
+
+/// How long an AppWrapper may stay in each phase that should pass.
+fn allowances(tolerance: &FaultToleranceConfig) -> [(Phase, Duration); 4] {
+    let time = |period: GoDuration| Duration::try_from(period.signed()).unwrap_or_default();
+    let deletion = time(tolerance.forceful_deletion_grace_period);
+    [
+        (Phase::Resuming, time(tolerance.admission_grace_period)),
+        (Phase::Resetting, deletion + time(tolerance.retry_pause)),
+        (Phase::Suspending, deletion),
+        (Phase::Terminating, deletion),
+    ]
 }
 
 fn build(config: &Config, kube_config: &kube::Config, shards: ShardCount) -> Build {

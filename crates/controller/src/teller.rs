@@ -3,7 +3,7 @@
 //! Nothing here waits or fails a pass. Events go through a bounded channel to a task that publishes them.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant, SystemTime},
 };
@@ -12,7 +12,7 @@ use appwrapper_api::{AppWrapper, AppWrapperKey, ComponentRef, Phase, TypeRef};
 use appwrapper_metrics::{
     Metrics,
     cache::Write,
-    labels::{self, Cached, Fence, Forced, Operation, OperationResult, Outcome, Resource, Transition},
+    labels::{self, Cached, Fence, Forced, Foreign, Operation, OperationResult, Outcome, Reason, Resource, Transition},
 };
 use appwrapper_reconciler::{
     Error,
@@ -35,6 +35,8 @@ pub struct Teller {
     shard: u32,
     /// When the confirmations under way began.
     started: Arc<Mutex<HashMap<AppWrapperKey, Instant>>>,
+    /// Kinds of which a component is missing by the API server's own word, until the verdict.
+    proved: Arc<Mutex<HashMap<AppWrapperKey, HashSet<Resource>>>>,
     events: mpsc::Sender<(Event, ObjectReference)>,
 }
 
@@ -51,6 +53,7 @@ pub fn teller(metrics: Arc<Metrics>, shard: u32) -> (Teller, Publisher) {
             metrics,
             shard,
             started: Arc::default(),
+            proved: Arc::default(),
             events,
         },
         Publisher { queue },
@@ -60,16 +63,6 @@ pub fn teller(metrics: Arc<Metrics>, shard: u32) -> (Teller, Publisher) {
 /// The metric label for the kind of a component.
 pub fn resource(type_ref: &TypeRef) -> Resource {
     Resource::of_type(&type_ref.api_version, &type_ref.kind).component()
-}
-
-/// The metric label for an AppWrapper as a whole: that of its first component.
-fn first_resource(wrapper: &AppWrapper) -> Resource {
-    let head = wrapper
-        .spec
-        .components
-        .first()
-        .and_then(|component| component.template.head().ok());
-    head.map_or(Resource::Other, |head| resource(&head.type_ref))
 }
 
 fn component_name(namespace: &str, component: &ComponentRef) -> String {
@@ -83,19 +76,21 @@ impl Teller {
         match observation {
             Observation::Entered(phase) => self.entered(wrapper, &key, phase),
             Observation::Event(event) => self.event(wrapper, &key, event),
-            Observation::CachedSurvey(result) => {
+            Observation::CachedRead(kind, result) => {
                 let cached = match result {
-                    CachedResult::Agrees => Cached::Hit,
+                    CachedResult::Present => Cached::Hit,
                     CachedResult::Behind => Cached::Unsynced,
-                    CachedResult::Mismatch => Cached::Miss,
+                    CachedResult::Terminating => Cached::Terminating,
+                    CachedResult::Missing => Cached::Miss,
                 };
-                self.metrics.confirm.cached_read(first_resource(wrapper), cached);
+                self.metrics.confirm.cached_read(resource(&kind), cached);
             }
             Observation::ConfirmationStarted => {
                 self.metrics.confirm.open(&key.to_string());
+                self.proved().remove(&key);
                 self.started().insert(key, Instant::now());
             }
-            Observation::Confirmed(result) => self.confirmed(wrapper, &key, result),
+            Observation::Confirmed { suspects, result } => self.confirmed(&key, &suspects, result),
             Observation::RaceSurvived {
                 component,
                 cached,
@@ -131,10 +126,23 @@ impl Teller {
                 };
                 let resource = resource(&component.type_ref);
                 self.metrics.confirm.outcome(resource, outcome, self.took(&key));
-                self.metrics.confirm.verdict(&key.namespace, resource);
+                if how == Missing::Replaced {
+                    self.metrics.states.foreign(Foreign::OwnerUid);
+                }
+                self.proved().entry(key).or_default().insert(resource);
             }
             Observation::Retry(reason) => self.metrics.states.retry(metric_reason(reason)),
-            Observation::Failed(reason) => self.metrics.states.failure(&key.namespace, metric_reason(reason)),
+            Observation::Failed(reason) => {
+                let reason = metric_reason(reason);
+                if reason == Reason::MissingComponent {
+                    self.missing_component(&key);
+                }
+                self.metrics.states.failure(&key.namespace, reason);
+            }
+            Observation::NameTaken(component) => {
+                tracing::warn!(appwrapper = %key, %component, "the name of a component is taken by an object of others");
+                self.metrics.states.foreign(Foreign::NameTaken);
+            }
             Observation::Conflict => self.metrics.reconcile.conflict(),
             Observation::Forced => {
                 tracing::warn!(appwrapper = %key, "deletion takes longer than its grace and is forced");
@@ -144,6 +152,22 @@ impl Teller {
 
     fn started(&self) -> MutexGuard<'_, HashMap<AppWrapperKey, Instant>> {
         self.started.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn proved(&self) -> MutexGuard<'_, HashMap<AppWrapperKey, HashSet<Resource>>> {
+        self.proved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An AppWrapper failed for a missing component: each kind that the API server itself says is missing, once. None at
+    /// all would be the defect that the types of the reconciler exclude, and the tripwire tells of it.
+    fn missing_component(&self, key: &AppWrapperKey) {
+        let Some(kinds) = self.proved().remove(key) else {
+            tracing::error!(appwrapper = %key, "failed for a missing component without the API server's word; please report this");
+            return self.metrics.confirm.unconfirmed();
+        };
+        for kind in kinds {
+            self.metrics.confirm.verdict(&key.namespace, kind);
+        }
     }
 
     /// Time since the confirmation under way began.
@@ -176,9 +200,14 @@ impl Teller {
         }
     }
 
-    fn confirmed(&self, wrapper: &AppWrapper, key: &AppWrapperKey, result: ConfirmationResult) {
+    fn confirmed(&self, key: &AppWrapperKey, suspects: &[TypeRef], result: ConfirmationResult) {
         let took = self.took(key);
         self.started().remove(key);
+        let count = |outcome| {
+            for kind in suspects {
+                self.metrics.confirm.outcome(resource(kind), outcome, took);
+            }
+        };
         match result {
             ConfirmationResult::Live | ConfirmationResult::Missing | ConfirmationResult::Outdated => {
                 self.metrics.confirm.close(&key.to_string());
@@ -191,15 +220,9 @@ impl Teller {
                     message = %doubt.message,
                     "a component may be missing, and the API server's answer proves nothing; nothing is concluded",
                 );
-                self.metrics
-                    .confirm
-                    .outcome(first_resource(wrapper), Outcome::Error, took);
+                count(Outcome::Error);
             }
-            ConfirmationResult::Deferred => {
-                self.metrics
-                    .confirm
-                    .outcome(first_resource(wrapper), Outcome::Deferred, took);
-            }
+            ConfirmationResult::Deferred => count(Outcome::Deferred),
         }
     }
 
@@ -220,6 +243,8 @@ impl Teller {
 
     /// An AppWrapper no longer exists.
     pub fn gone(&self, key: &AppWrapperKey) {
+        self.started().remove(key);
+        self.proved().remove(key);
         let key = key.to_string();
         self.metrics.states.forget(&key);
         self.metrics.confirm.close(&key);
@@ -325,10 +350,13 @@ pub fn metric_phase(phase: Phase) -> labels::Phase {
     }
 }
 
-fn metric_reason(reason: &str) -> labels::Reason {
-    labels::Reason::ALL
+fn metric_reason(reason: &str) -> Reason {
+    Reason::ALL
         .iter()
         .copied()
         .find(|known| known.as_str() == reason)
-        .unwrap_or(labels::Reason::Other)
+        .unwrap_or(Reason::Other)
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use prometheus::{Histogram, HistogramVec, IntCounterVec};
+use prometheus::{HistogramVec, IntCounterVec};
 
 use crate::labels::Method;
 use crate::registry::Registry;
@@ -13,8 +13,6 @@ use crate::table;
 pub struct ApiClient {
     requests: IntCounterVec,
     duration: HistogramVec,
-    retries: IntCounterVec,
-    limiter: Histogram,
     host: String,
 }
 
@@ -23,8 +21,6 @@ impl ApiClient {
         Self {
             requests: registry.counters(&table::CLIENT_REQUESTS),
             duration: registry.histograms(&table::CLIENT_DURATION),
-            retries: registry.counters(&table::CLIENT_RETRIES),
-            limiter: registry.histogram(&table::CLIENT_LIMITER),
             host: host.to_owned(),
         }
     }
@@ -39,16 +35,6 @@ impl ApiClient {
         self.duration
             .with_label_values(&[method.as_str()])
             .observe(duration.as_secs_f64());
-    }
-
-    /// A request was sent again.
-    pub fn retry(&self, method: Method) {
-        self.retries.with_label_values(&[method.as_str()]).inc();
-    }
-
-    /// A request waited this long for the client's own limiter.
-    pub fn limited(&self, waited: Duration) {
-        self.limiter.observe(waited.as_secs_f64());
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use prometheus::{Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
@@ -26,9 +26,7 @@ pub struct Reconcile {
 struct Families {
     results: BTreeMap<ReconcileResult, IntCounter>,
     errors: IntCounter,
-    terminal: IntCounter,
     panics: IntCounter,
-    timeouts: IntCounter,
     time: Histogram,
     active: IntGauge,
     max: IntGauge,
@@ -52,9 +50,7 @@ struct Started {
 struct Vecs {
     results: IntCounterVec,
     errors: IntCounterVec,
-    terminal: IntCounterVec,
     panics: IntCounterVec,
-    timeouts: IntCounterVec,
     time: HistogramVec,
     active: IntGaugeVec,
     max: IntGaugeVec,
@@ -83,9 +79,7 @@ impl Vecs {
                 })
                 .collect(),
             errors: self.errors.with_label_values(one),
-            terminal: self.terminal.with_label_values(one),
             panics: self.panics.with_label_values(one),
-            timeouts: self.timeouts.with_label_values(one),
             time: self.time.with_label_values(one),
             active: self.active.with_label_values(one),
             max: self.max.with_label_values(one),
@@ -106,9 +100,7 @@ impl Reconcile {
         let vecs = Vecs {
             results: registry.counters(&table::RECONCILES),
             errors: registry.counters(&table::RECONCILE_ERRORS),
-            terminal: registry.counters(&table::RECONCILE_TERMINAL),
             panics: registry.counters(&table::RECONCILE_PANICS),
-            timeouts: registry.counters(&table::RECONCILE_TIMEOUTS),
             time: registry.histograms(&table::RECONCILE_TIME),
             active: registry.gauges(&table::ACTIVE_WORKERS),
             max: registry.gauges(&table::MAX_WORKERS),
@@ -120,6 +112,8 @@ impl Reconcile {
             longest: registry.float_gauges(&table::QUEUE_LONGEST),
             retries: registry.counters(&table::QUEUE_RETRIES),
         };
+        // Stays at 0: every error of ours is tried again.
+        registry.counters(&table::RECONCILE_TERMINAL);
         let this = Self {
             app_wrapper: vecs.bind(Controller::AppWrapper),
             node_monitor: vecs.bind(Controller::NodeMonitor),
@@ -148,17 +142,12 @@ impl Reconcile {
         Waiting::new(self.of(Controller::AppWrapper).clone())
     }
 
-    /// A run of the AppWrapper controller begins, without a wait before it.
-    pub fn timer(&self) -> Running {
-        Running::new(self.of(Controller::AppWrapper).clone())
-    }
-
-    /// A run of any controller begins, without a wait before it.
-    pub fn timer_of(&self, controller: Controller) -> Running {
+    /// A run begins without a wait before it.
+    pub fn timer(&self, controller: Controller) -> Running {
         Running::new(self.of(controller).clone())
     }
 
-    /// A run was put off because the cached AppWrapper is older than our own last write.
+    /// A run went on with our own last copy, because the cached AppWrapper is older than our own last write.
     pub fn stale(&self) {
         self.stale.inc();
     }
@@ -190,11 +179,6 @@ impl Waiting {
     pub fn start(self) -> Running {
         self.families.wait.observe(self.since.elapsed().as_secs_f64());
         Running::new(self.families.clone())
-    }
-
-    /// How long it has waited so far.
-    pub fn waited(&self) -> Duration {
-        self.since.elapsed()
     }
 }
 
@@ -242,17 +226,9 @@ impl Running {
         }
     }
 
-    /// The run ended with an error that is not tried again.
-    pub fn failed_for_good(mut self) {
-        self.end(ReconcileResult::Error);
-        self.families.errors.inc();
-        self.families.terminal.inc();
-    }
-
-    /// The run hit its time limit.
-    pub fn timed_out(self) {
-        self.families.timeouts.inc();
-        self.done(ReconcileResult::Error);
+    /// The run panicked, and the panic was caught.
+    pub fn panicked(&self) {
+        self.families.panics.inc();
     }
 
     fn end(&mut self, result: ReconcileResult) {
@@ -296,6 +272,8 @@ impl Families {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -306,7 +284,7 @@ mod tests {
         drop(reconcile.waiting().start());
         reconcile.waiting().start().done(ReconcileResult::Error);
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _running = reconcile.timer();
+            let _running = reconcile.timer(Controller::AppWrapper);
             panic!("the reconcile panics");
         }));
         assert!(panicked.is_err());
@@ -322,7 +300,7 @@ mod tests {
     fn the_age_of_the_longest_run_grows_until_it_ends() {
         let registry = Registry::new(1);
         let reconcile = Reconcile::new(&registry);
-        let running = reconcile.timer();
+        let running = reconcile.timer(Controller::AppWrapper);
         reconcile
             .app_wrapper
             .started

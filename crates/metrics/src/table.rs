@@ -193,11 +193,9 @@ table! {
         RECONCILE_ERRORS: Counter, "controller_runtime_reconcile_errors_total", [CONTROLLER], Controller, Zero,
             "Reconciles that ended with an error.";
         RECONCILE_TERMINAL: Counter, "controller_runtime_terminal_reconcile_errors_total", [CONTROLLER], Controller, Zero,
-            "Reconciles that ended with an error that is not tried again.";
+            "Reconciles that ended with an error that is not tried again. There is none; kept for dashboards that ask for it.";
         RECONCILE_PANICS: Counter, "controller_runtime_reconcile_panics_total", [CONTROLLER], Controller, Zero,
             "Reconciles that panicked.";
-        RECONCILE_TIMEOUTS: Counter, "controller_runtime_reconcile_timeouts_total", [CONTROLLER], Controller, Zero,
-            "Reconciles that hit their time limit.";
         RECONCILE_TIME: Histogram(RECONCILE), "controller_runtime_reconcile_time_seconds", [CONTROLLER], Controller, Zero,
             "Time of a reconcile.";
         ACTIVE_WORKERS: Gauge, "controller_runtime_active_workers", [CONTROLLER], Controller, Zero,
@@ -219,7 +217,7 @@ table! {
         QUEUE_RETRIES: Counter, "workqueue_retries_total", [QUEUE, CONTROLLER], Controller, Possible,
             "Keys put back after an error.";
         STALE_RUNS: Counter, "appwrapper_stale_reconciles_total", [], Controller, Zero,
-            "Reconciles put off because the cached AppWrapper was older than our own last write.";
+            "Reconciles that went on with our own last copy, because the cached AppWrapper was older.";
         CONFLICTS: Counter, "appwrapper_status_conflicts_total", [], Controller, Zero,
             "Status patches refused because the AppWrapper had changed since it was read.";
     }
@@ -242,7 +240,7 @@ table! {
         PHASE_OLDEST: Gauge, "appwrapper_phase_oldest_entry_timestamp_seconds", [PHASE], Controller, OnUse,
             "When the AppWrapper that has been in the phase longest entered it; not exported while there is none.";
         PHASE_ALLOWANCE: Gauge, "appwrapper_phase_allowance_seconds", [PHASE], Controller, OnUse,
-            "How long an AppWrapper may stay in the phase by configuration and the ceiling of its annotations.";
+            "How long an AppWrapper may stay in the phase by configuration; an annotation of its own may allow more.";
         PHASE_DURATION: Histogram(PHASES), "appwrapper_phase_duration_seconds", [PHASE], Controller, Zero,
             "Time spent in a phase, observed on leaving it.";
         SUBMIT_TO_RUNNING: Histogram(PHASES), "appwrapper_submit_to_running_seconds", [], Controller, Zero,
@@ -256,10 +254,6 @@ table! {
             "Requests by HTTP status, or `<error>` when there was no answer.";
         CLIENT_DURATION: Histogram(REQUEST), "rest_client_request_duration_seconds", [METHOD_AS_VERB], Both, Zero,
             "Time of a request until the head of its answer.";
-        CLIENT_RETRIES: Counter, "rest_client_request_retries_total", [METHOD_AS_VERB], Both, Zero,
-            "Requests sent again.";
-        CLIENT_LIMITER: Histogram(REQUEST), "rest_client_rate_limiter_duration_seconds", [], Both, Zero,
-            "Time a request waited for the client's own limiter.";
     }
 
     "Webhook" {

@@ -18,11 +18,10 @@ use crate::{
     decide::decide,
     decision::{Action, Step},
     error::Error,
-    evidence::{CachedRead, Expectation, Survey},
+    evidence::{CachedRead, Expectation, Presence, Survey},
     memory::Memory,
     observation::{CachedResult, Observation},
     observed::{Evidence, NodeFaults, Observed, Outcomes, PodEvidence, expectations},
-    phase::running::PATIENCE,
     policy::{Defaults, Policy},
     status::is_same_but_for_messages,
 };
@@ -197,14 +196,21 @@ impl<C: Cluster> Pass<'_, C> {
                 (expected, read)
             })
             .collect();
+        let kinds: Vec<_> = reads
+            .iter()
+            .map(|(expected, _)| expected.component.type_ref.clone())
+            .collect();
         let survey = Survey::from_cache(&owner, reads);
         if self.status.phase() == Some(Phase::Running) {
-            let result = match survey.doubt(self.now(), PATIENCE) {
-                None => CachedResult::Agrees,
-                Some(suspicion) if suspicion.changes.is_empty() => CachedResult::Behind,
-                Some(_) => CachedResult::Mismatch,
-            };
-            cluster.tell(&self.stored, Observation::CachedSurvey(result));
+            for (presence, kind) in survey.presences().iter().zip(kinds) {
+                let result = match presence {
+                    Presence::Present(_) | Presence::Finished(_) => CachedResult::Present,
+                    Presence::NotSynced(_) => CachedResult::Behind,
+                    Presence::Terminating(_) => CachedResult::Terminating,
+                    Presence::Absent { .. } | Presence::Replaced(_) | Presence::NotServed => CachedResult::Missing,
+                };
+                cluster.tell(&self.stored, Observation::CachedRead(kind, result));
+            }
         }
         self.components = Evidence::Cached(survey);
         self.pods = PodEvidence::Cached(cluster.pods_cached(&self.key));

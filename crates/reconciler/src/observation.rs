@@ -1,6 +1,6 @@
 //! What the driver tells the world about its work; the controller turns it into events, log lines and metrics.
 
-use appwrapper_api::{AnnotationFault, ComponentRef, Phase, Rv};
+use appwrapper_api::{AnnotationFault, ComponentRef, Phase, Rv, TypeRef};
 
 use crate::evidence::Doubt;
 
@@ -11,12 +11,17 @@ pub enum Observation {
     Entered(Phase),
     /// An event for the user.
     Event(Event),
-    /// A survey of the caches was judged.
-    CachedSurvey(CachedResult),
+    /// The cache was asked for a component of this kind.
+    CachedRead(TypeRef, CachedResult),
     /// A confirmation begins.
     ConfirmationStarted,
     /// A confirmation ended.
-    Confirmed(ConfirmationResult),
+    Confirmed {
+        /// Kinds of the components that it was about.
+        suspects: Vec<TypeRef>,
+        /// What it came to.
+        result: ConfirmationResult,
+    },
     /// A component was found by the API server although the cache had said that it is missing: the race that the
     /// confirmation exists for.
     RaceSurvived {
@@ -38,21 +43,25 @@ pub enum Observation {
     Retry(&'static str),
     /// The AppWrapper failed for this reason.
     Failed(&'static str),
+    /// An object of that name exists already, and it is not ours.
+    NameTaken(ComponentRef),
     /// A status patch met a newer version.
     Conflict,
     /// Deletion is being forced.
     Forced,
 }
 
-/// What a survey of the caches came to.
+/// What the cache says of a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CachedResult {
-    /// Every component is there.
-    Agrees,
-    /// The cache is behind our own write, which it is given a moment to see.
+    /// It is there, or has ended well.
+    Present,
+    /// The cache cannot tell yet.
     Behind,
-    /// A component may be missing.
-    Mismatch,
+    /// It is being deleted.
+    Terminating,
+    /// It may be missing.
+    Missing,
 }
 
 /// What a confirmation came to.

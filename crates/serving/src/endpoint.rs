@@ -41,18 +41,15 @@ pub fn secured(server: Server, certificate: Arc<dyn ResolvesServerCert>, client:
 /// A certificate from a directory, which is followed from then on, or else one of our own making for these names.
 pub async fn certificate(directory: Option<PathBuf>, names: Vec<String>) -> Result<Arc<Holder>, Error> {
     let holder = Arc::new(Holder::default());
-    match directory {
-        Some(directory) => {
-            let mut files = Files::new(directory);
-            if let Some(pair) = files.read().await.map_err(Error::Files)? {
-                holder.load(pair);
-            }
-            tokio::spawn(follow(files, Arc::clone(&holder)));
+    if let Some(directory) = directory {
+        let mut files = Files::new(directory);
+        if let Some(pair) = files.read().await.map_err(Error::Files)? {
+            holder.load(pair);
         }
-        None => {
-            let (issuing, now) = (issuing(names), Timestamp::now());
-            holder.load(issuing.pair(&issuing.authority(now)?, now)?);
-        }
+        tokio::spawn(follow(files, Arc::clone(&holder)));
+    } else {
+        let (issuing, now) = (issuing(names), Timestamp::now());
+        holder.load(issuing.pair(&issuing.authority(now)?, now)?);
     }
     Ok(holder)
 }

@@ -28,10 +28,12 @@ const QUESTIONS: usize = 4;
 /// For both questions together; a scrape waits 10 s as a rule.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+type Answer = Result<(), Refusal>;
+
 /// Asks, and remembers the answers for a while.
 pub struct Reviewer {
     client: Client,
-    answers: Mutex<HashMap<Question, (Result<(), Refusal>, Instant)>>,
+    answers: Mutex<HashMap<Question, (Answer, Instant)>>,
     questions: Semaphore,
 }
 
@@ -52,13 +54,13 @@ impl Reviewer {
         }
     }
 
-    fn known(&self, question: &Question) -> Option<Result<(), Refusal>> {
+    fn known(&self, question: &Question) -> Option<Answer> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let (answer, until) = answers.get(question)?;
-        (Instant::now() < *until).then(|| answer.clone())
+        (Instant::now() < *until).then_some(*answer)
     }
 
-    fn remember(&self, question: Question, answer: &Result<(), Refusal>) {
+    fn remember(&self, question: Question, answer: Answer) {
         let now = Instant::now();
         let until = now + if answer.is_ok() { ALLOWED } else { REFUSED };
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,10 +73,10 @@ impl Reviewer {
                 answers.remove(&soonest);
             }
         }
-        answers.insert(question, (answer.clone(), until));
+        answers.insert(question, (answer, until));
     }
 
-    async fn ask(&self, token: &str, question: &Question) -> Result<Result<(), Refusal>, kube::Error> {
+    async fn ask(&self, token: &str, question: &Question) -> Result<Answer, kube::Error> {
         let Some(user) = self.who(token).await? else {
             return Ok(Err(Refusal::Unknown));
         };
@@ -125,7 +127,7 @@ impl Reviewer {
 
 #[async_trait::async_trait]
 impl Guard for Reviewer {
-    async fn admit(&self, token: Option<&str>, method: &http::Method, path: &str) -> Result<(), Refusal> {
+    async fn admit(&self, token: Option<&str>, method: &http::Method, path: &str) -> Answer {
         let Some(token) = token else {
             return Err(Refusal::Unknown);
         };
@@ -146,7 +148,7 @@ impl Guard for Reviewer {
         };
         match tokio::time::timeout(PATIENCE, asked).await {
             Ok(Ok(answer)) => {
-                self.remember(question, &answer);
+                self.remember(question, answer);
                 answer
             }
             Ok(Err(error)) => {
@@ -173,9 +175,9 @@ mod tests {
             verb: "get".to_owned(),
             path: "/metrics".to_owned(),
         };
-        reviewer.remember(question(0), &Ok(()));
+        reviewer.remember(question(0), Ok(()));
         for number in 1..2 * ANSWERS {
-            reviewer.remember(question(number), &Err(Refusal::Unknown));
+            reviewer.remember(question(number), Err(Refusal::Unknown));
         }
         assert_eq!(reviewer.answers.lock().unwrap().len(), ANSWERS);
         assert_eq!(

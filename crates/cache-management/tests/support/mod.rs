@@ -37,6 +37,7 @@ pub struct Told {
     pub errors: Mutex<Vec<(TypeRef, Reason)>>,
     pub synced: Mutex<Vec<(TypeRef, bool)>>,
     pub lookups: Mutex<Vec<LookupOutcome>>,
+    pub strangers: Mutex<Vec<AppWrapperKey>>,
 }
 
 impl Observer for Told {
@@ -50,6 +51,10 @@ impl Observer for Told {
 
     fn lookup(&self, _: &TypeRef, outcome: LookupOutcome) {
         self.lookups.lock().unwrap().push(outcome);
+    }
+
+    fn stranger(&self, key: &AppWrapperKey) {
+        self.strangers.lock().unwrap().push(key.clone());
     }
 }
 

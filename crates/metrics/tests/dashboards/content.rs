@@ -220,17 +220,13 @@ fn runtime() -> Dashboard {
             lines("Errors of reconciles", "ops", "All errors, and those that are not tried again.")
                 .query("sum by (controller) (rate(controller_runtime_reconcile_errors_total{@job}[$__rate_interval]))", "{{controller}}")
                 .query("sum by (controller) (rate(controller_runtime_terminal_reconcile_errors_total{@job}[$__rate_interval]))", "{{controller}} for good"),
-            lines("Panics and timeouts", "none", "Panics are defects.").red_from(1.0)
-                .query("sum by (controller) (increase(controller_runtime_reconcile_panics_total{@job}[$__rate_interval]))", "{{controller}} panics")
-                .query("sum by (controller) (increase(controller_runtime_reconcile_timeouts_total{@job}[$__rate_interval]))", "{{controller}} timeouts"),
+            lines("Panics", "none", "Panics are defects.").red_from(1.0)
+                .query("sum by (controller) (increase(controller_runtime_reconcile_panics_total{@job}[$__rate_interval]))", "{{controller}} panics"),
             row("Client of the API server"),
             lines("Requests to the API server by status", "ops", "429: the API server throttles. <error>: no answer.")
                 .query("sum by (code) (rate(rest_client_requests_total{@job}[$__rate_interval]))", "{{code}}"),
             lines("Duration of requests (p99)", "s", "Until the head of the answer.")
                 .query("histogram_quantile(0.99, sum by (verb, le) (rate(rest_client_request_duration_seconds_bucket{@job}[$__rate_interval])))", "{{verb}}"),
-            lines("Sent again, and held back", "none", "Requests sent again by method, and the wait for the client's own limiter (p99, in seconds).")
-                .query("sum by (verb) (increase(rest_client_request_retries_total{@job}[$__rate_interval]))", "{{verb}} again")
-                .query("histogram_quantile(0.99, sum by (le) (rate(rest_client_rate_limiter_duration_seconds_bucket{@job}[$__rate_interval])))", "limiter wait (s)"),
             row("Caches"),
             lines("Objects in caches", "none", "Of the fullest replica.").wide(6)
                 .query("max by (resource) (appwrapper_cache_objects{@job})", "{{resource}}"),

@@ -135,9 +135,7 @@ pub fn use_controller(metrics: &Metrics, namespaces: usize) {
         for code in [Some(200), Some(201), Some(404), Some(409), Some(429), Some(500), None] {
             metrics.client.request(*method, code, second);
         }
-        metrics.client.retry(*method);
     }
-    metrics.client.limited(second);
 }
 
 /// The same for the webhook.

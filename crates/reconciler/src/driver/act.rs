@@ -12,6 +12,7 @@ use crate::{
     decision::Effect,
     error::Error,
     evidence::{UncachedRead, confirm},
+    observation::Observation,
     observed::{CreateOutcome, component_ref},
     render,
     status::{Recorded, recorded},
@@ -120,6 +121,9 @@ impl<C: Cluster> Pass<'_, C> {
                     None
                 };
                 let outcome = adopt(&self.stored, &component, read);
+                if matches!(outcome, CreateOutcome::Fatal(_)) {
+                    cluster.tell(&self.stored, Observation::NameTaken(component.clone()));
+                }
                 if let (CreateOutcome::Created, Some(facts)) = (&outcome, facts) {
                     cluster.adopted(&self.key, &component, &facts);
                 }

@@ -1,5 +1,6 @@
 //! Asking the API server on behalf of the decision, within the limits that bound such reads.
 
+use appwrapper_api::TypeRef;
 use jiff::SignedDuration;
 
 use super::{Pass, Requeue};
@@ -56,6 +57,8 @@ impl<C: Cluster> Pass<'_, C> {
         else {
             return Ok(None);
         };
+        let expected = self.expectations();
+        let suspects = suspects(&suspicion, &expected);
         let soon = now.checked_add(SignedDuration::from_secs(1)).unwrap_or(now);
         let put_off = self
             .memory
@@ -63,18 +66,23 @@ impl<C: Cluster> Pass<'_, C> {
             .not_before(&suspicion.changes, now)
             .or_else(|| (!cluster.admit_confirmation()).then_some(soon));
         if let Some(until) = put_off {
-            cluster.tell(&self.stored, Observation::Confirmed(ConfirmationResult::Deferred));
+            cluster.tell(
+                &self.stored,
+                Observation::Confirmed {
+                    suspects,
+                    result: ConfirmationResult::Deferred,
+                },
+            );
             self.components = Evidence::Deferred(survey, until);
             return Ok(None);
         }
         // What led here must be stored before the verdict, so that the copy which is compared is the stored one.
         self.write().await?;
         cluster.tell(&self.stored, Observation::ConfirmationStarted);
-        let expected = self.expectations();
         match confirm::running(cluster, &self.stored, &expected).await {
             Confirmation::Survey(live) => {
                 self.memory.answered();
-                self.tell_confirmed(&survey, &live, &expected);
+                self.tell_confirmed(&survey, &live, &expected, suspects);
                 if live.found() == live.presences().len() {
                     self.memory.confirmations.found_present(suspicion.changes, now);
                 }
@@ -82,18 +90,26 @@ impl<C: Cluster> Pass<'_, C> {
                 Ok(None)
             }
             Confirmation::Doubt(doubt) => {
-                cluster.tell(&self.stored, Observation::Confirmed(ConfirmationResult::Doubt(doubt)));
+                let result = ConfirmationResult::Doubt(doubt);
+                cluster.tell(&self.stored, Observation::Confirmed { suspects, result });
                 self.components = Evidence::Doubt(self.memory.doubted());
                 Ok(None)
             }
             Confirmation::Outdated => {
-                cluster.tell(&self.stored, Observation::Confirmed(ConfirmationResult::Outdated));
+                let result = ConfirmationResult::Outdated;
+                cluster.tell(&self.stored, Observation::Confirmed { suspects, result });
                 Ok(Some(Requeue::After(self.memory.doubted())))
             }
         }
     }
 
-    fn tell_confirmed(&self, cached: &Survey<Cached>, live: &Survey<Uncached>, expected: &[Expectation]) {
+    fn tell_confirmed(
+        &self,
+        cached: &Survey<Cached>,
+        live: &Survey<Uncached>,
+        expected: &[Expectation],
+        suspects: Vec<TypeRef>,
+    ) {
         let tell = |observation| self.driver.cluster.tell(&self.stored, observation);
         for ((before, after), expected) in cached.presences().iter().zip(live.presences()).zip(expected) {
             let component = expected.component.clone();
@@ -124,10 +140,19 @@ impl<C: Cluster> Pass<'_, C> {
             }
         }
         let all = live.found() == live.presences().len();
-        tell(Observation::Confirmed(if all {
+        let result = if all {
             ConfirmationResult::Live
         } else {
             ConfirmationResult::Missing
-        }));
+        };
+        tell(Observation::Confirmed { suspects, result });
     }
+}
+
+/// Kinds of the components that a suspicion is about.
+fn suspects(suspicion: &Suspicion, expected: &[Expectation]) -> Vec<TypeRef> {
+    let positions = suspicion.changes.iter().map(|(position, _)| *position);
+    positions
+        .filter_map(|position| Some(expected.get(position)?.component.type_ref.clone()))
+        .collect()
 }

@@ -41,7 +41,7 @@ pub fn confirmations(sim: &Sim) -> Vec<ConfirmationResult> {
     let told = sim.told();
     told.into_iter()
         .filter_map(|observation| match observation {
-            Observation::Confirmed(result) => Some(result),
+            Observation::Confirmed { result, .. } => Some(result),
             _ => None,
         })
         .collect()
@@ -236,8 +236,12 @@ fn the_steady_state_reads_nothing_past_the_caches() {
         sim.later(60);
     }
     assert_eq!(sim.reads(), [""; 0]);
-    let agrees = |told: &Observation| matches!(told, Observation::CachedSurvey(CachedResult::Agrees));
-    assert!(sim.told().iter().any(agrees));
+    let told = sim.told();
+    let read = |kind: &str| {
+        let hit = |told: &&Observation| matches!(told, Observation::CachedRead(type_ref, CachedResult::Present) if *type_ref.kind == *kind);
+        told.iter().filter(hit).count()
+    };
+    assert!(read("Job") > 0 && read("Job") == read("Deployment") && read("Job") == read("Service"));
 }
 
 #[test]

@@ -14,7 +14,7 @@ const HURRY: Duration = Duration::from_secs(1);
 
 /// Feeds the resolver from a directory with `tls.crt` and `tls.key`.
 pub struct Files {
-    files: files::Files,
+    mounted: files::Files,
     resolver: Arc<Resolver>,
     gate: Gate,
     metrics: Admission,
@@ -24,7 +24,7 @@ impl Files {
     /// Reads nothing yet.
     pub fn new(directory: PathBuf, resolver: Arc<Resolver>, gate: Gate, metrics: Admission) -> Self {
         Self {
-            files: files::Files::new(directory),
+            mounted: files::Files::new(directory),
             resolver,
             gate,
             metrics,
@@ -41,7 +41,7 @@ impl Files {
     }
 
     async fn reload(&mut self) {
-        match self.files.read().await {
+        match self.mounted.read().await {
             Ok(Some(pair)) => self.resolver.load(pair),
             Ok(None) => self.metrics.reload(Reload::Unchanged),
             Err(fault) => self.fault(&fault),
