@@ -11,14 +11,14 @@
 pub mod apply;
 pub mod options;
 
-mod access;
+pub(crate) mod access;
 mod component;
 mod config;
 mod guests;
 mod node;
-mod place;
+pub(crate) mod place;
 mod ports;
-mod ready;
+pub(crate) mod ready;
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -32,7 +32,7 @@ pub use component::Component;
 pub use options::ClusterOptions;
 
 use crate::programs::{KUBECTL, KWOKCTL, OF_A_CLUSTER, Programs};
-use place::{Owner, Place};
+use place::{CLUSTERS, Owner, Place};
 use ports::Ports;
 
 /// A running cluster.
@@ -61,8 +61,9 @@ impl Cluster {
     pub async fn start(options: ClusterOptions) -> Result<Self> {
         crate::install_crypto();
         let programs = Programs::find(&OF_A_CLUSTER).await?;
-        place::sweep(programs.path(KWOKCTL)?)?;
-        let place = Place::named(&options.name)?;
+        let kwokctl = programs.path(KWOKCTL)?;
+        place::sweep(CLUSTERS, |place| place.end(kwokctl))?;
+        let place = Place::named(CLUSTERS, &options.name)?;
         let owner = place.take()?;
         let tenant = Tenant {
             _owner: owner,
@@ -131,7 +132,7 @@ impl Cluster {
     /// When there is no such cluster.
     pub async fn attach(name: &str) -> Result<Self> {
         crate::install_crypto();
-        let place = Place::named(name)?;
+        let place = Place::named(CLUSTERS, name)?;
         if !place.exists() {
             bail!("there is no cluster {name:?}; running are: {:?}", Self::names()?);
         }
@@ -152,7 +153,7 @@ impl Cluster {
     ///
     /// When the cache folder is not known or cannot be read.
     pub fn names() -> Result<Vec<String>> {
-        place::names()
+        place::names(CLUSTERS)
     }
 
     /// Ends the cluster and removes its folder.

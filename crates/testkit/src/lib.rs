@@ -2,6 +2,7 @@
 //!
 //! * [`api_server`] is a Kubernetes API server inside the process: objects, versions, watches, faults.
 //! * [`cluster`] is a real control plane of processes; [`programs`] finds or builds what it runs.
+//! * [`real_node`] is a cluster of one node that really runs containers, from an [`image`] that is built here.
 //! * [`controller`] is our controller as a process against it.
 //! * [`proxy`] stands in front of its API server: holds watches back, refuses, drops answers, counts requests.
 //! * [`gate`] holds back what its watches deliver, which makes a cache blind.
@@ -14,9 +15,11 @@ pub mod api_server;
 pub mod cluster;
 pub mod controller;
 pub mod gate;
+pub mod image;
 pub mod programs;
 pub mod progress;
 pub mod proxy;
+pub mod real_node;
 
 /// Makes rustls use ring. Needed once in a process before any TLS; more often does no harm.
 pub fn install_crypto() {

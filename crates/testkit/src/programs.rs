@@ -108,6 +108,17 @@ pub const OF_A_CLUSTER: [Program; 7] = [
     KUBE_SCHEDULER,
 ];
 
+/// All that a [`RealNode`](crate::real_node::RealNode) runs, and what talks to it.
+pub const OF_A_REAL_NODE: [Program; 7] = [
+    ETCD,
+    KUBECTL,
+    KUBE_APISERVER,
+    KUBE_CONTROLLER_MANAGER,
+    KUBE_SCHEDULER,
+    KUBELET,
+    KUBE_PROXY,
+];
+
 /// The places of programs that were asked for.
 #[derive(Debug, Clone, Default)]
 pub struct Programs(BTreeMap<Program, PathBuf>);

@@ -1,12 +1,16 @@
 //! `cargo xtask cluster`: a local cluster to try things on, which stays until it is taken down.
 //!
 //! It is the same cluster that the tests start for themselves: real etcd, API server, controller manager and scheduler,
-//! and kwok playing nodes and pods. The first start on a machine builds the programs, which takes minutes.
+//! and kwok playing nodes and pods. With `--real-node` one node is real, as root, and runs containers. The first start on a
+//! machine builds the programs, which takes minutes.
 
-use anyhow::Result;
+use std::ffi::OsString;
+
+use anyhow::{Context as _, Result, bail};
 use appwrapper_testkit::cluster::{Cluster, ClusterOptions, Component};
-use appwrapper_testkit::programs::{OF_A_CLUSTER, Programs};
+use appwrapper_testkit::programs::{OF_A_CLUSTER, OF_A_REAL_NODE, Programs};
 use appwrapper_testkit::progress::Progress;
+use appwrapper_testkit::real_node::{RealNode, requirements};
 use clap::Subcommand;
 
 /// What to do with which cluster.
@@ -31,11 +35,28 @@ enum Action {
         /// How many of them have GPUs
         #[arg(long, default_value_t = 2)]
         gpu_nodes: u32,
+        /// One real node with containerd and kubelet instead; needs root and Debian packages
+        #[arg(long, conflicts_with_all = ["audit", "nodes", "gpu_nodes"])]
+        real_node: bool,
+        /// Install the Debian packages that a real node needs and that are missing
+        #[arg(long, requires = "real_node")]
+        install: bool,
     },
     /// End a cluster and remove its files
     Down {
         #[command(flatten)]
         which: Which,
+        /// The cluster is one of a real node
+        #[arg(long)]
+        real_node: bool,
+    },
+    /// Run a command inside the cluster of a real node, kubectl for example
+    Exec {
+        #[command(flatten)]
+        which: Which,
+        /// The command and its arguments
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
     },
     /// List the clusters on this machine and what runs of them
     Status,
@@ -56,11 +77,23 @@ pub async fn run(args: Args) -> Result<()> {
             audit,
             nodes,
             gpu_nodes,
+            real_node,
+            install,
         } => {
+            if real_node {
+                return up_real_node(&name, install).await;
+            }
             let options = ClusterOptions::named(name).keep().nodes(nodes, gpu_nodes);
             up(if audit { options.audited() } else { options }).await
         }
-        Action::Down { which: Which { name } } => down(&name).await,
+        Action::Down {
+            which: Which { name },
+            real_node,
+        } => down(&name, real_node).await,
+        Action::Exec {
+            which: Which { name },
+            command,
+        } => exec(&name, &command).await,
         Action::Status => status().await,
     }
 }
@@ -85,15 +118,49 @@ async fn up(options: ClusterOptions) -> Result<()> {
     Ok(())
 }
 
-async fn down(name: &str) -> Result<()> {
-    Cluster::attach(name).await?.stop().await?;
+async fn up_real_node(name: &str, install: bool) -> Result<()> {
+    if install {
+        requirements::install().await?;
+    }
+    if RealNode::names()?.iter().any(|one| one == name) {
+        println!("real node {name} is up already");
+        return describe_real_node(&RealNode::attach(name).await?).await;
+    }
+    requirements::check().context("with --install the packages are installed")?;
+    Programs::find(&OF_A_REAL_NODE).await?;
+    let progress = Progress::start(format!("starting real node {name}"));
+    let node = RealNode::start(name, true).await?;
+    progress.done();
+    describe_real_node(&node).await?;
+    println!("\ntry    cargo xtask cluster exec --name {name} -- kubectl get nodes");
+    println!("end    cargo xtask cluster down --real-node --name {name}");
+    Ok(())
+}
+
+async fn exec(name: &str, command: &[OsString]) -> Result<()> {
+    let node = RealNode::attach(name).await?;
+    let (program, arguments) = command.split_first().context("a command has a name")?;
+    let status = node.inside(program)?.args(arguments).status().await?;
+    if !status.success() {
+        bail!("{} ended: {status}", program.display());
+    }
+    Ok(())
+}
+
+async fn down(name: &str, real_node: bool) -> Result<()> {
+    if real_node {
+        RealNode::end_named(name)?;
+    } else {
+        Cluster::attach(name).await?.stop().await?;
+    }
     println!("cluster {name} is down");
     Ok(())
 }
 
 async fn status() -> Result<()> {
     let names = Cluster::names()?;
-    if names.is_empty() {
+    let real_nodes = RealNode::names()?;
+    if names.is_empty() && real_nodes.is_empty() {
         println!("no cluster; start one with: cargo xtask cluster up");
     }
     for name in names {
@@ -102,6 +169,19 @@ async fn status() -> Result<()> {
             Err(error) => println!("cluster {name} cannot be used: {error:#}"),
         }
     }
+    for name in real_nodes {
+        match RealNode::attach(&name).await {
+            Ok(node) => describe_real_node(&node).await?,
+            Err(error) => println!("real node {name} cannot be used: {error:#}"),
+        }
+    }
+    Ok(())
+}
+
+async fn describe_real_node(node: &RealNode) -> Result<()> {
+    println!("real node {}", node.name());
+    println!("  ready       {}", if node.is_ready().await? { "yes" } else { "no" });
+    println!("  logs        {}", node.logs().display());
     Ok(())
 }
 

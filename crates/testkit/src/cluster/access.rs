@@ -29,7 +29,7 @@ pub async fn client_from(kubeconfig: &Path) -> Result<Client> {
     Ok(Client::try_from(config_from(kubeconfig).await?)?)
 }
 
-pub(super) async fn config_from(kubeconfig: &Path) -> Result<Config> {
+pub(crate) async fn config_from(kubeconfig: &Path) -> Result<Config> {
     let file = Kubeconfig::read_from(kubeconfig).with_context(|| format!("reading {}", kubeconfig.display()))?;
     Ok(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
 }

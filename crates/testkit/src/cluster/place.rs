@@ -1,6 +1,6 @@
 //! A cluster's folder, and who answers for it.
 //!
-//! The folder is `clusters/NAME` in the cache. Beside it lies a lock file, held by the process that started the cluster
+//! The folder is `clusters/NAME` in the cache, or `nodes/NAME` for a [real node](crate::real_node). Beside it lies a lock file, held by the process that started the cluster
 //! for as long as that process lives. So a folder whose lock is free and that is not marked as kept belongs to a
 //! process that was killed, and [`sweep`] ends that cluster. The lock is taken before the folder is made: a sweep never
 //! meets a folder in the making.
@@ -17,10 +17,16 @@ use crate::programs::cache_dir;
 /// How many of a log's last lines an error shows.
 const LOG_LINES: usize = 8;
 
+/// The folder of the clusters of processes.
+pub const CLUSTERS: &str = "clusters";
+/// The folder of the real nodes.
+pub const REAL_NODES: &str = "nodes";
+
 /// Where a cluster keeps its files.
 #[derive(Debug, Clone)]
 pub struct Place {
     name: String,
+    down: &'static str,
     dir: PathBuf,
 }
 
@@ -30,26 +36,28 @@ pub struct Owner {
 }
 
 impl Place {
-    pub fn named(name: &str) -> Result<Self> {
+    pub fn named(folder: &'static str, name: &str) -> Result<Self> {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if name.is_empty() || !name.chars().all(plain) {
             bail!("cluster name {name:?}: only lower-case letters, digits and hyphens");
         }
         Ok(Self {
             name: name.to_owned(),
-            dir: clusters_dir()?.join(name),
+            down: if folder == REAL_NODES { " --real-node" } else { "" },
+            dir: cache_dir()?.join(folder).join(name),
         })
     }
 
     /// Makes the folder, and answers for it.
     pub fn take(&self) -> Result<Owner> {
-        fs::create_dir_all(clusters_dir()?)?;
+        fs::create_dir_all(self.dir.parent().context("a cluster's folder is in another")?)?;
         let lock = File::options().create(true).append(true).open(self.lock_path())?;
         let taken = lock.try_lock().is_ok();
         if !taken || self.exists() {
             bail!(
-                "cluster {0:?} exists; end it with: cargo xtask cluster down --name {0}",
-                self.name
+                "cluster {0:?} exists; end it with: cargo xtask cluster down{1} --name {0}",
+                self.name,
+                self.down
             );
         }
         fs::create_dir_all(self.dir.join("home"))?;
@@ -125,15 +133,7 @@ impl Place {
 
     /// The last lines of every component's log.
     pub fn log_tails(&self) -> String {
-        let tail = |component: Component| {
-            let path = self.logs().join(component.name()).with_extension("log");
-            let text = fs::read_to_string(&path).unwrap_or_default();
-            let lines: Vec<&str> = text.lines().rev().take(LOG_LINES).collect();
-            let lines: Vec<&str> = lines.into_iter().rev().collect();
-            format!("--- {}:\n{}", component.name(), lines.join("\n"))
-        };
-        let tails: Vec<String> = Component::ALL.into_iter().map(tail).collect();
-        tails.join("\n")
+        log_tails(&self.logs(), Component::ALL.map(Component::name))
     }
 
     fn kwok_dir(&self) -> PathBuf {
@@ -149,13 +149,21 @@ impl Place {
     }
 }
 
-fn clusters_dir() -> Result<PathBuf> {
-    Ok(cache_dir()?.join("clusters"))
+/// The last lines of the logs of programs.
+pub fn log_tails<'n>(folder: &Path, programs: impl IntoIterator<Item = &'n str>) -> String {
+    let tail = |program: &str| {
+        let text = fs::read_to_string(folder.join(program).with_extension("log")).unwrap_or_default();
+        let mut lines: Vec<&str> = text.lines().rev().take(LOG_LINES).collect();
+        lines.reverse();
+        format!("--- {program}:\n{}", lines.join("\n"))
+    };
+    let tails: Vec<String> = programs.into_iter().map(tail).collect();
+    tails.join("\n")
 }
 
-/// The names of all clusters.
-pub fn names() -> Result<Vec<String>> {
-    let Ok(entries) = fs::read_dir(clusters_dir()?) else {
+/// The names of all clusters in a folder.
+pub fn names(folder: &str) -> Result<Vec<String>> {
+    let Ok(entries) = fs::read_dir(cache_dir()?.join(folder)) else {
         return Ok(Vec::new());
     };
     let mut names = Vec::new();
@@ -170,14 +178,14 @@ pub fn names() -> Result<Vec<String>> {
 }
 
 /// Ends the clusters of processes that are no more.
-pub fn sweep(kwokctl: &Path) -> Result<()> {
-    for name in names()? {
-        let place = Place::named(&name)?;
+pub fn sweep(folder: &'static str, end: impl Fn(&Place)) -> Result<()> {
+    for name in names(folder)? {
+        let place = Place::named(folder, &name)?;
         let Ok(lock) = File::options().create(true).append(true).open(place.lock_path()) else {
             continue;
         };
         match lock.try_lock() {
-            Ok(()) if place.exists() && !place.keep_mark().exists() => place.end(kwokctl),
+            Ok(()) if place.exists() && !place.keep_mark().exists() => end(&place),
             Ok(()) | Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(error).context("locking a cluster's folder"),
         }

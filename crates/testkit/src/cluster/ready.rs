@@ -35,7 +35,8 @@ pub async fn make_ready(client: &Client, options: &ClusterOptions) -> Result<()>
     .await
 }
 
-fn is_ready(node: &Node) -> bool {
+/// Whether a node takes pods.
+pub fn is_ready(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
     conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"))
 }
