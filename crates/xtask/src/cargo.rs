@@ -30,6 +30,12 @@ pub const CONTROLLER: Program = Program {
     release: false,
     features: None,
 };
+/// The webhook as tests run it.
+pub const WEBHOOK: Program = Program {
+    name: "appwrapper-webhook",
+    release: false,
+    features: None,
+};
 /// The controller as it is shipped.
 pub const RELEASED_CONTROLLER: Program = Program {
     name: "appwrapper-controller",

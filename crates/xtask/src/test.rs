@@ -4,6 +4,8 @@
 //!    test runs a second time with a controller whose uncached reads are answered from the cache: it must notice.
 //! 2. What needs a real control plane: the crate `tests`, and in any other crate the test targets named `real_…`. The
 //!    programs are found or built first. Tests find our own programs in the folder that `APPWRAPPER_BIN_DIR` names.
+//! 3. What needs a real node, and so root and some Debian packages: the manifests with the image. Without them it is skipped,
+//!    but never where `CI` is `true`.
 //!
 //! All tiers run even if one fails, and the command fails if any has.
 
@@ -13,14 +15,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use appwrapper_testkit::controller::options::BIN_DIR;
-use appwrapper_testkit::programs::{OF_A_CLUSTER, Programs};
+use appwrapper_testkit::programs::{OF_A_CLUSTER, OF_A_REAL_NODE, Programs};
+use appwrapper_testkit::real_node::requirements::{self, Missing};
 use serde::Deserialize;
 use tokio::process::Command;
 
-use crate::cargo::{CONTROLLER, Program, build, cargo};
+use crate::cargo::{CONTROLLER, Program, WEBHOOK, build, cargo};
 
 /// The package of the tests that need a real control plane.
 const REAL: &str = "appwrapper-tests";
+/// Its test target that needs a real node.
+const NODE: &str = "node";
 /// The feature with which the controller confirms from the cache.
 const INVERTED: &str = "appwrapper-controller/invert-confirmation";
 
@@ -28,8 +33,11 @@ const INVERTED: &str = "appwrapper-controller/invert-confirmation";
 #[derive(clap::Args)]
 pub struct Args {
     /// Only this tier
-    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2))]
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=3))]
     tier: Option<u8>,
+    /// Install the Debian packages that tier 3 needs and that are missing
+    #[arg(long)]
+    install: bool,
 }
 
 /// Runs the tests.
@@ -37,12 +45,16 @@ pub async fn run(args: &Args) -> Result<()> {
     let wanted = |tier| args.tier.is_none_or(|only| only == tier);
     let mut report = Report::default();
     if wanted(1) {
-        heading("tier 1 of 2: tables, properties, the API server inside the process");
+        heading("tier 1 of 3: tables, properties, the API server inside the process");
         report.add("tier 1", in_process()).await;
     }
     if wanted(2) {
-        heading("tier 2 of 2: a real control plane");
+        heading("tier 2 of 3: a real control plane");
         report.add("tier 2", real()).await;
+    }
+    if wanted(3) {
+        heading("tier 3 of 3: a real node");
+        report.add("tier 3", on_a_node(args.install)).await;
     }
     heading("result");
     report.end()
@@ -67,6 +79,29 @@ async fn real() -> Result<()> {
         .args(["test", "--locked", "--workspace", "--no-fail-fast"])
         .env(BIN_DIR, folder);
     succeed(with_targets(command, &targets.real)).await
+}
+
+async fn on_a_node(install: bool) -> Result<()> {
+    if install {
+        requirements::install().await?;
+    }
+    let missing = Missing::here();
+    if !missing.is_none() {
+        if std::env::var_os("CI").is_some_and(|set| set == "true") {
+            bail!("{missing}");
+        }
+        println!("skipped: {missing}");
+        return Ok(());
+    }
+    Programs::find(&OF_A_REAL_NODE).await?;
+    build(WEBHOOK).await?;
+    let controller = build(CONTROLLER).await?;
+    let folder = controller.parent().context("a program is in a folder")?;
+    let mut command = cargo();
+    command
+        .args(["test", "--locked", "--workspace", "--test", NODE])
+        .env(BIN_DIR, folder);
+    succeed(command).await
 }
 
 /// Builds our programs; returns the folder they are in. The inverted controller is in the folder `inverted` there.
@@ -132,7 +167,8 @@ impl Targets {
         let is_real = |package: &Package, target: &Target| package.name == REAL || target.name.starts_with("real_");
         let (mut in_process, mut real) = (BTreeSet::new(), BTreeSet::new());
         for package in &metadata.packages {
-            for target in package.targets.iter().filter(|target| target.kind == ["test"]) {
+            let tests = package.targets.iter().filter(|target| target.kind == ["test"]);
+            for target in tests.filter(|target| target.name != NODE) {
                 let names = if is_real(package, target) {
                     &mut real
                 } else {
