@@ -34,7 +34,7 @@ enum Command {
     Demo(demo::Args),
     /// Run every test, tier by tier
     Test(test::Args),
-    /// Write the files that are generated from the code: the CRD and the table of metrics
+    /// Write the files that are generated: the CRD, and the alerting rules as a PrometheusRule
     Generate(generate::Args),
 }
 
