@@ -8,6 +8,10 @@ use serde_json::Value;
 use crate::installation::{Installation, NAMESPACE, WORKLOADS, is_ready};
 use crate::load::Load;
 
+/// Shards that are handed over wait for no Lease to run out.
+const HANDED_OVER: Duration = Duration::from_secs(10);
+/// Those of a replica that ends without a word do, and are then listed anew; on a machine with other work too.
+const TAKEN_OVER: Duration = Duration::from_secs(30);
 /// How long the failure of one webhook container may refuse a new AppWrapper: until its endpoint is withdrawn.
 const WITHDRAWAL: Duration = Duration::from_secs(5);
 
@@ -19,7 +23,7 @@ pub async fn a_rolling_update_refuses_and_fails_nothing(installation: &Installat
     installation.settled().await;
     let outcome = load.end("rolling update of both workloads").await;
     assert!(outcome.refused.is_empty());
-    assert!(outcome.longest < Duration::from_secs(5), "{:?}", outcome.longest);
+    assert!(outcome.longest < HANDED_OVER, "{:?}", outcome.longest);
 }
 
 pub async fn a_drain_stops_where_the_budgets_say(installation: &Installation) {
@@ -49,7 +53,7 @@ pub async fn a_drain_stops_where_the_budgets_say(installation: &Installation) {
     installation.settled().await;
     let outcome = load.end("drain against the budgets").await;
     assert!(outcome.refused.is_empty());
-    assert!(outcome.longest < Duration::from_secs(5), "{:?}", outcome.longest);
+    assert!(outcome.longest < HANDED_OVER, "{:?}", outcome.longest);
 }
 
 pub async fn every_container_can_be_killed(installation: &Installation) {
@@ -66,7 +70,7 @@ pub async fn every_container_can_be_killed(installation: &Installation) {
         } else {
             assert!(outcome.refused.is_empty());
         }
-        assert!(outcome.longest < Duration::from_secs(15), "{:?}", outcome.longest);
+        assert!(outcome.longest < TAKEN_OVER, "{:?}", outcome.longest);
     }
 }
 
@@ -81,7 +85,7 @@ pub async fn a_controller_that_runs_out_of_memory_comes_back(installation: &Inst
     installation.settled().await;
     let outcome = load.end("a controller killed for its memory").await;
     assert!(outcome.refused.is_empty());
-    assert!(outcome.longest < Duration::from_secs(15), "{:?}", outcome.longest);
+    assert!(outcome.longest < TAKEN_OVER, "{:?}", outcome.longest);
 }
 
 /// Waits until the container of a pod has been started again; says how it ended.
