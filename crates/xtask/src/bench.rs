@@ -4,6 +4,7 @@
 //! the figures are JSON on standard output. Nothing else should run on the machine meanwhile.
 
 mod burst;
+mod memory;
 mod race;
 mod requests;
 mod stage;
@@ -23,6 +24,8 @@ pub struct Args {
 enum Bench {
     /// Many AppWrappers at once, each with a Job, against as many plain Jobs
     Burst(burst::Args),
+    /// Resident memory of one replica beside objects that are none of its business
+    Memory(memory::Args),
     /// Many AppWrappers while the controller hears of Jobs late; some of the Jobs are really deleted
     Race(race::Args),
 }
@@ -31,6 +34,7 @@ enum Bench {
 pub async fn run(args: &Args) -> Result<()> {
     match &args.bench {
         Bench::Burst(args) => burst::run(args).await,
+        Bench::Memory(args) => memory::run(args).await,
         Bench::Race(args) => race::run(args).await,
     }
 }
