@@ -3,8 +3,11 @@
 //! A kind is a row here and nothing elsewhere. Kinds without a row are wrapped through declared pod sets; their existence is
 //! watched and their pods are counted (spec/components.md section 3, design/decisions.md 13).
 
+mod table;
+
 use serde::Deserialize;
 
+pub use self::table::KINDS;
 use crate::facts::{Completion, TypeRef};
 
 /// One row: everything the project knows of a kind of component.
@@ -16,6 +19,8 @@ pub struct Kind {
     pub kind: &'static str,
     /// Pod templates, in the order of the inferred pod sets.
     pub pod_sets: &'static [PodSetRule],
+    /// The Go controller infers no pod sets of this kind, so its users have declared them, in their own way.
+    pub is_ours: bool,
     /// How the kind says that it has ended.
     pub completion: CompletionRule,
     /// What becomes of it when all its pods have succeeded.
@@ -46,6 +51,16 @@ pub enum ReplicaRule {
     One,
     /// The integer at this path; absent or null is one; anything else is an error.
     Strict(&'static str),
+    /// The same, where absent or null is none: MPIJob's workers.
+    OrNone(&'static str),
+    /// `replicas` times `numOfHosts` of a group of Ray workers, as KubeRay's own `GetWorkerGroupDesiredReplicas`; none while
+    /// the group is suspended. The Go controller counts `replicas` alone.
+    RayWorkers,
+    /// One pod that submits a RayJob, if KubeRay makes it; else there is no such pod set. The Go controller knows none.
+    RaySubmitter,
+    /// The pods of all groups of a LeaderWorkerSet that are made of its worker template: where it has a template for
+    /// leaders, one less in each group.
+    GroupWorkers,
     /// `completions` if given and smaller than `parallelism`, else `parallelism`; whatever is no integer is not given.
     Job(&'static str),
     /// `replicas` of the entry (default one) times the rule of the job at this path.
@@ -169,139 +184,16 @@ where
     Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
-const JOB_END: CompletionRule = CompletionRule::Conditions {
-    complete: "Complete",
-    failed: "Failed",
-};
-
-const fn plain(base: &'static str, replicas: ReplicaRule) -> PodSetRule {
-    PodSetRule {
-        base,
-        each: false,
-        template: "template",
-        replicas,
-        required: false,
-        topology: Topology::None,
-    }
-}
-
-const fn ray_head(base: &'static str) -> PodSetRule {
-    PodSetRule {
-        required: true,
-        ..plain(base, ReplicaRule::One)
-    }
-}
-
-const fn ray_workers(base: &'static str) -> PodSetRule {
-    PodSetRule {
-        each: true,
-        ..plain(base, ReplicaRule::Strict("replicas"))
-    }
-}
-
-const fn pytorch(base: &'static str) -> PodSetRule {
-    PodSetRule {
-        topology: Topology::PodIndex("training.kubeflow.org/replica-index"),
-        ..plain(base, ReplicaRule::Strict("replicas"))
-    }
-}
-
-const JOB_INDEX: &str = "batch.kubernetes.io/job-completion-index";
-
-/// Every kind with a row, in alphabetical order of their API groups.
-pub static KINDS: &[Kind] = &[
-    Kind {
-        api_version: "v1",
-        kind: "Pod",
-        pod_sets: &[PodSetRule {
-            template: "",
-            ..plain("", ReplicaRule::One)
-        }],
-        completion: CompletionRule::Pods,
-        ending: Ending::WithPods,
-    },
-    Kind {
-        api_version: "apps/v1",
-        kind: "Deployment",
-        pod_sets: &[plain("spec", ReplicaRule::Strict("replicas"))],
-        completion: CompletionRule::Pods,
-        ending: Ending::Never,
-    },
-    Kind {
-        api_version: "apps/v1",
-        kind: "StatefulSet",
-        pod_sets: &[plain("spec", ReplicaRule::Strict("replicas"))],
-        completion: CompletionRule::Pods,
-        ending: Ending::Never,
-    },
-    Kind {
-        api_version: "batch/v1",
-        kind: "Job",
-        pod_sets: &[PodSetRule {
-            required: true,
-            topology: Topology::PodIndex(JOB_INDEX),
-            ..plain("spec", ReplicaRule::Job(""))
-        }],
-        completion: JOB_END,
-        ending: Ending::WithPods,
-    },
-    Kind {
-        api_version: "jobset.x-k8s.io/v1alpha2",
-        kind: "JobSet",
-        pod_sets: &[PodSetRule {
-            base: "spec.replicatedJobs",
-            each: true,
-            template: "template.spec.template",
-            replicas: ReplicaRule::JobTimesReplicas("template.spec"),
-            required: false,
-            topology: Topology::SubGroups {
-                pod_index: JOB_INDEX,
-                sub_group_index: "jobset.sigs.k8s.io/job-index",
-            },
-        }],
-        completion: CompletionRule::Conditions {
-            complete: "Completed",
-            failed: "Failed",
-        },
-        ending: Ending::WithPods,
-    },
-    Kind {
-        api_version: "kubeflow.org/v1",
-        kind: "PyTorchJob",
-        pod_sets: &[
-            pytorch("spec.pytorchReplicaSpecs.Master"),
-            pytorch("spec.pytorchReplicaSpecs.Worker"),
-        ],
-        completion: CompletionRule::Conditions {
-            complete: "Succeeded",
-            failed: "Failed",
-        },
-        ending: Ending::WithPods,
-    },
-    Kind {
-        api_version: "ray.io/v1",
-        kind: "RayCluster",
-        pod_sets: &[ray_head("spec.headGroupSpec"), ray_workers("spec.workerGroupSpecs")],
-        completion: CompletionRule::Pods,
-        ending: Ending::Never,
-    },
-    Kind {
-        api_version: "ray.io/v1",
-        kind: "RayJob",
-        pod_sets: &[
-            ray_head("spec.rayClusterSpec.headGroupSpec"),
-            ray_workers("spec.rayClusterSpec.workerGroupSpecs"),
-        ],
-        completion: CompletionRule::RayJob,
-        ending: Ending::WithPods,
-    },
-];
-
 /// The row of a type, if it has one. Group, version and kind are compared exactly.
 pub fn lookup(type_ref: &TypeRef) -> Option<&'static Kind> {
     KINDS
         .iter()
         .find(|row| row.api_version == &*type_ref.api_version && row.kind == &*type_ref.kind)
+}
+
+/// `v1 Pod`, whose objects are pods themselves.
+pub fn is_pod(type_ref: &TypeRef) -> bool {
+    &*type_ref.kind == "Pod" && &*type_ref.api_version == "v1"
 }
 
 /// How a type tells its end; a type without a row does not.
@@ -335,6 +227,13 @@ mod tests {
     #[case::rayjob_disagrees("ray.io/v1", "RayJob", json!({"jobDeploymentStatus": "Running", "jobStatus": "FAILED"}), Completion::Active)]
     #[case::rayjob_failed("ray.io/v1", "RayJob", json!({"jobDeploymentStatus": "Failed"}), Completion::Failed)]
     #[case::raycluster_never("ray.io/v1", "RayCluster", json!({"state": "failed"}), Completion::Active)]
+    #[case::mpi("kubeflow.org/v2beta1", "MPIJob", json!({"conditions": [{"type": "Succeeded", "status": "True"}]}), Completion::Complete)]
+    #[case::mpi_of_the_training_operator("kubeflow.org/v1", "MPIJob", json!({"conditions": [{"type": "Failed", "status": "True"}]}), Completion::Failed)]
+    #[case::train("trainer.kubeflow.org/v1alpha1", "TrainJob", json!({"conditions": [{"type": "Complete", "status": "True"}]}), Completion::Complete)]
+    #[case::train_suspended("trainer.kubeflow.org/v1alpha1", "TrainJob", json!({"conditions": [{"type": "Suspended", "status": "True"}]}), Completion::Active)]
+    #[case::job_suspended("batch/v1", "Job", json!({"conditions": [{"type": "Suspended", "status": "True"}]}), Completion::Active)]
+    #[case::leader_worker_set_never("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", json!({"conditions": [{"type": "Available", "status": "True"}]}), Completion::Active)]
+    #[case::rayservice_never("ray.io/v1", "RayService", json!({"serviceStatus": "Running"}), Completion::Active)]
     #[case::unknown_kind("example.com/v1", "Widget", json!({"conditions": [{"type": "Failed", "status": "True"}]}), Completion::Active)]
     fn a_kind_ends_by_its_own_status(
         #[case] api_version: &str,

@@ -3,6 +3,9 @@
 //! Number, order, path, replicas and annotations of the result are read by Kueue, which computes the same list with its
 //! own Go code before ours is published; a difference makes it suspend the workload.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -49,6 +52,16 @@ pub enum PodSetError {
         /// The number.
         count: i128,
     },
+    /// Two numbers of pods are given.
+    #[error("{declared} replicas are declared, but {path} says {found}; leave replicas out")]
+    Disagrees {
+        /// The path.
+        path: String,
+        /// What is declared.
+        declared: i32,
+        /// What the path leads to.
+        found: i32,
+    },
     /// The parent of a replica count is missing or no object.
     #[error("{path} is missing or not an object")]
     NoParent {
@@ -57,24 +70,80 @@ pub enum PodSetError {
     },
 }
 
-/// The pod sets of a component: the declared ones, verbatim, or the inferred ones.
+/// Annotation of a declared pod set, after [`ANNOTATION_PREFIX`]: where in the template the number of its pods is. Kueue keeps
+/// it where it writes components anew, and takes the number from our status.
+pub const REPLICAS_PATH: &str = "replicas-path";
+
+/// The pod sets of a component: the declared ones, verbatim but for numbers that their template has, or the inferred ones.
 pub fn resolve(component: &Component) -> Result<Vec<PodSet>, PodSetError> {
     let template = Value::Object(component.template.object()?);
     if component.pod_sets.is_empty() {
         return infer(&component.template.head()?.type_ref, &template);
     }
-    for pod_set in &component.pod_sets {
+    let mut pod_sets = component.pod_sets.clone();
+    for pod_set in &mut pod_sets {
+        pod_set.replicas = declared_replicas(pod_set, &template)?;
         check_count(&pod_set.path, i128::from(pod_set.replicas.unwrap_or(1)))?;
         check_template(&pod_set.path, &template)?;
     }
-    Ok(component.pod_sets.clone())
+    Ok(pod_sets)
+}
+
+/// How many pods a declared pod set has: as it says, or as its template says where [`REPLICAS_PATH`] leads.
+pub fn declared_replicas(pod_set: &PodSet, template: &Value) -> Result<Option<i32>, PodSetError> {
+    let Some(path) = pod_set.annotations.get(&format!("{ANNOTATION_PREFIX}{REPLICAS_PATH}")) else {
+        return Ok(pod_set.replicas);
+    };
+    let count = match Path::parse(path)?.get(template)? {
+        Value::Null => 1,
+        value => integer(value).ok_or_else(|| not_an_integer(path, value))?,
+    };
+    let found = check_count(path, count)?;
+    match pod_set.replicas {
+        Some(declared) if declared != found => Err(PodSetError::Disagrees {
+            path: path.clone(),
+            declared,
+            found,
+        }),
+        _ => Ok(Some(found)),
+    }
+}
+
+fn not_an_integer(path: &str, value: &Value) -> PodSetError {
+    PodSetError::NotAnInteger {
+        path: path.to_owned(),
+        found: value.to_string().chars().take(40).collect(),
+    }
 }
 
 /// The pod sets that a kind of the table makes of `template`; none for a kind without a row.
+///
+/// Where the Go controller infers less, so does Kueue until it sees our status, which we publish first of all: it makes its
+/// Workload anew then, since nothing is admitted yet.
 pub fn infer(type_ref: &crate::TypeRef, template: &Value) -> Result<Vec<PodSet>, PodSetError> {
+    infer_by(kinds::lookup(type_ref), template, Some)
+}
+
+/// The pod sets that the Go controller infers, which a user may have declared for its sake.
+pub fn infer_as_go(type_ref: &crate::TypeRef, template: &Value) -> Result<Vec<PodSet>, PodSetError> {
+    let row = kinds::lookup(type_ref).filter(|row| !row.is_ours);
+    infer_by(row, template, |rule| match rule {
+        ReplicaRule::RayWorkers => Some(ReplicaRule::Strict("replicas")),
+        ReplicaRule::RaySubmitter => None,
+        rule => Some(rule),
+    })
+}
+
+fn infer_by(
+    row: Option<&kinds::Kind>,
+    template: &Value,
+    counted: fn(ReplicaRule) -> Option<ReplicaRule>,
+) -> Result<Vec<PodSet>, PodSetError> {
     let mut pod_sets = Vec::new();
-    for rule in kinds::lookup(type_ref).map_or(&[][..], |row| row.pod_sets) {
-        infer_rule(rule, template, &mut pod_sets)?;
+    for rule in row.map_or(&[][..], |row| row.pod_sets) {
+        if let Some(replicas) = counted(rule.replicas) {
+            infer_rule(&PodSetRule { replicas, ..*rule }, template, &mut pod_sets)?;
+        }
     }
     for pod_set in &pod_sets {
         check_template(&pod_set.path, template)?;
@@ -136,7 +205,9 @@ fn infer_entry(
         return Ok(());
     }
     let entry = entry.unwrap_or(&Value::Null);
-    let replicas = replicas(rule.replicas, entry, entry_path)?;
+    let Some(replicas) = replicas(rule.replicas, entry, entry_path)? else {
+        return Ok(());
+    };
     pod_sets.push(PodSet {
         replicas: Some(replicas),
         path: join(entry_path, rule.template),
@@ -145,32 +216,44 @@ fn infer_entry(
     Ok(())
 }
 
-fn replicas(rule: ReplicaRule, entry: &Value, entry_path: &str) -> Result<i32, PodSetError> {
+/// How many pods an entry makes; none if it makes no pod set at all.
+fn replicas(rule: ReplicaRule, entry: &Value, entry_path: &str) -> Result<Option<i32>, PodSetError> {
+    let strict = |field: &str, absent: i128| {
+        if !entry.is_object() {
+            return Err(PodSetError::NoParent {
+                path: entry_path.to_owned(),
+            });
+        }
+        let path = join(entry_path, field);
+        let count = match descend(entry, field) {
+            None | Some(Value::Null) => absent,
+            Some(value) => integer(value).ok_or_else(|| not_an_integer(&path, value))?,
+        };
+        check_count(&path, count).map(i128::from)
+    };
     let count = match rule {
         ReplicaRule::One => 1,
-        ReplicaRule::Strict(field) => {
-            let path = join(entry_path, field);
-            if !entry.is_object() {
-                return Err(PodSetError::NoParent {
-                    path: entry_path.to_owned(),
-                });
-            }
-            let count = match descend(entry, field) {
-                None | Some(Value::Null) => 1,
-                Some(value) => integer(value).ok_or_else(|| PodSetError::NotAnInteger {
-                    path: path.clone(),
-                    found: value.to_string().chars().take(40).collect(),
-                })?,
-            };
-            return check_count(&path, count);
-        }
+        ReplicaRule::Strict(field) => strict(field, 1)?,
+        ReplicaRule::OrNone(field) => strict(field, 0)?,
         ReplicaRule::Job(job) => job_pods(descend(entry, job)),
         ReplicaRule::JobTimesReplicas(job) => {
             let copies = lenient(entry.get("replicas")).unwrap_or(1);
             copies.saturating_mul(job_pods(descend(entry, job)))
         }
+        ReplicaRule::RayWorkers if entry.get("suspend") == Some(&Value::Bool(true)) => 0,
+        ReplicaRule::RayWorkers => strict("replicas", 1)?.saturating_mul(strict("numOfHosts", 1)?),
+        ReplicaRule::RaySubmitter => match entry.get("submissionMode").and_then(Value::as_str) {
+            None | Some("" | "K8sJobMode") => 1,
+            // The others submit from the head's pod, or from outside.
+            Some(_) => return Ok(None),
+        },
+        ReplicaRule::GroupWorkers => {
+            let has_leader = descend(entry, "leaderWorkerTemplate.leaderTemplate").is_some();
+            let size = strict("leaderWorkerTemplate.size", 1)?;
+            strict("replicas", 1)?.saturating_mul((size - i128::from(has_leader)).max(0))
+        }
     };
-    check_count(entry_path, count)
+    check_count(entry_path, count).map(Some)
 }
 
 /// Completions bound the pods of a Job only where there are fewer of them than its parallelism.
@@ -226,144 +309,5 @@ fn join(base: &str, path: &str) -> String {
         base.to_owned()
     } else {
         format!("{base}.{path}")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-    use serde_json::json;
-
-    use super::*;
-
-    fn pod() -> Value {
-        json!({"spec": {"containers": [{"name": "a", "image": "i"}]}})
-    }
-
-    #[allow(clippy::needless_pass_by_value, reason = "reads better in a table")]
-    fn sets(template: Value) -> Result<Vec<(String, i32)>, PodSetError> {
-        let component = Component {
-            template: crate::Template::new(&template),
-            ..Default::default()
-        };
-        Ok(resolve(&component)?
-            .into_iter()
-            .map(|set| (set.path, set.replicas.unwrap()))
-            .collect())
-    }
-
-    #[rstest]
-    #[case::default(json!({}), 1)]
-    #[case::parallelism(json!({"parallelism": 4}), 4)]
-    #[case::fewer_completions(json!({"parallelism": 4, "completions": 3}), 3)]
-    #[case::more_completions(json!({"parallelism": 2, "completions": 9}), 2)]
-    #[case::only_completions(json!({"completions": 9}), 1)]
-    #[case::odd_values_are_not_given(json!({"parallelism": "4", "completions": 1.5}), 1)]
-    #[case::none(json!({"parallelism": 0}), 0)]
-    fn a_job_runs_as_many_pods_as_both_bounds_allow(#[case] mut spec: Value, #[case] pods: i32) {
-        spec["template"] = pod();
-        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "spec": spec});
-        assert_eq!(sets(job).unwrap(), [("template.spec.template".to_owned(), pods)]);
-    }
-
-    #[test]
-    fn a_jobset_multiplies_and_tells_its_topology() {
-        let job = |replicas: i32| json!({"name": "w", "replicas": replicas, "template": {"spec": {"parallelism": 2, "template": pod()}}});
-        let jobset = json!({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
-            "spec": {"replicatedJobs": [job(3), {"name": "empty"}, job(1)]}});
-        let type_ref = crate::TypeRef::new("jobset.x-k8s.io/v1alpha2", "JobSet");
-        let inferred = infer(&type_ref, &jobset).unwrap();
-        let found: Vec<_> = inferred
-            .iter()
-            .map(|set| (set.path.as_str(), set.replicas.unwrap()))
-            .collect();
-        assert_eq!(
-            found,
-            [
-                ("template.spec.replicatedJobs[0].template.spec.template", 6),
-                ("template.spec.replicatedJobs[2].template.spec.template", 2),
-            ]
-        );
-        assert_eq!(
-            inferred[0].annotations["workload.codeflare.dev.appwrapper/tas-sub-group-count"],
-            "3"
-        );
-    }
-
-    #[test]
-    fn pytorch_is_master_then_worker() {
-        let job = json!({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": {
-            "Worker": {"replicas": 4, "template": pod()}, "Master": {"template": pod()}}}});
-        assert_eq!(
-            sets(job).unwrap(),
-            [
-                ("template.spec.pytorchReplicaSpecs.Master.template".to_owned(), 1),
-                ("template.spec.pytorchReplicaSpecs.Worker.template".to_owned(), 4),
-            ]
-        );
-    }
-
-    #[test]
-    fn ray_kinds_have_a_head_and_workers() {
-        let spec = json!({"headGroupSpec": {"template": pod()},
-            "workerGroupSpecs": [{"replicas": 2, "template": pod()}, {"template": pod()}]});
-        let cluster = json!({"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": spec});
-        let job = json!({"apiVersion": "ray.io/v1", "kind": "RayJob", "spec": {"rayClusterSpec": spec}});
-        let counts = |template| {
-            sets(template)
-                .unwrap()
-                .into_iter()
-                .map(|(_, count)| count)
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(counts(cluster), [1, 2, 1]);
-        assert_eq!(counts(job), [1, 2, 1]);
-        let headless = json!({"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": {}});
-        assert!(matches!(sets(headless), Err(PodSetError::Path(_))));
-    }
-
-    #[rstest]
-    #[case::pod(json!({"apiVersion": "v1", "kind": "Pod", "spec": pod()["spec"]}), 1)]
-    #[case::service(json!({"apiVersion": "v1", "kind": "Service"}), 0)]
-    #[case::unknown_version(json!({"apiVersion": "batch/v1beta1", "kind": "Job"}), 0)]
-    #[case::deployment_without_template(json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {}}), 0)]
-    fn a_kind_has_as_many_pod_sets_as_its_row_finds(#[case] template: Value, #[case] count: usize) {
-        assert_eq!(sets(template).unwrap().len(), count);
-    }
-
-    #[rstest]
-    #[case::negative(json!(-1))]
-    #[case::overflow(json!(4_294_967_296_i64))]
-    #[case::text(json!("2"))]
-    #[case::fraction(json!(1.5))]
-    fn a_bad_replica_count_is_an_error(#[case] replicas: Value) {
-        let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
-            "spec": {"replicas": replicas, "template": pod()}});
-        assert!(sets(deployment).is_err());
-    }
-
-    #[test]
-    fn a_jobset_too_large_is_an_error_not_an_overflow() {
-        let jobset = json!({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": [
-            {"replicas": i64::MAX, "template": {"spec": {"parallelism": i64::MAX, "template": pod()}}}]}});
-        assert!(matches!(sets(jobset), Err(PodSetError::Range { .. })));
-    }
-
-    #[test]
-    fn declared_pod_sets_are_taken_verbatim_after_a_check() {
-        let template =
-            crate::Template::new(&json!({"apiVersion": "example.com/v1", "kind": "Widget", "a": {"b": pod()}}));
-        let declared = |path: &str, replicas| Component {
-            pod_sets: vec![PodSet {
-                replicas,
-                path: path.to_owned(),
-                annotations: BTreeMap::new(),
-            }],
-            template: template.clone(),
-            ..Default::default()
-        };
-        assert_eq!(resolve(&declared("template.a.b", None)).unwrap()[0].replicas, None);
-        assert!(resolve(&declared("template.a", None)).is_err());
-        assert!(resolve(&declared("template.a.b", Some(-1))).is_err());
     }
 }

@@ -85,12 +85,15 @@ impl Default for AdmissionConfig {
             ("apps", "StatefulSet"),
             ("batch", "Job"),
             ("jobset.x-k8s.io", "JobSet"),
+            ("kubeflow.org", "MPIJob"),
             ("kubeflow.org", "PyTorchJob"),
             ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
             ("ray.io", "RayCluster"),
             ("ray.io", "RayJob"),
+            ("ray.io", "RayService"),
             ("scheduling.sigs.k8s.io", "PodGroup"),
             ("scheduling.x-k8s.io", "PodGroup"),
+            ("trainer.kubeflow.org", "TrainJob"),
         ];
         Self {
             allowed_kinds: kinds
@@ -163,5 +166,45 @@ mod tests {
     fn limits_have_limits(#[case] line: &str, #[case] valid: bool) {
         let yaml = format!("appwrapper:\n  admission:\n    {line}\n");
         assert_eq!(Config::from_yaml(&yaml).is_ok(), valid);
+    }
+
+    #[test]
+    fn every_kind_of_the_table_may_be_wrapped_and_the_shipped_role_allows_it() {
+        let roles = include_str!("../../../../deploy/base/controller/roles.yaml");
+        let admission = AdmissionConfig::default();
+        for row in crate::kinds::KINDS {
+            let type_ref = TypeRef::new(row.api_version, row.kind);
+            assert!(
+                admission.allowed_kinds.iter().any(|pattern| pattern.covers(&type_ref)),
+                "{type_ref} is not allowed by default"
+            );
+            let plural = format!("{}s", row.kind.to_lowercase());
+            let group = if type_ref.group().is_empty() {
+                "\"\""
+            } else {
+                type_ref.group()
+            };
+            let is_granted = roles.split("- apiGroups: ").any(|rule| {
+                let words = |line: &str| {
+                    line.trim_matches(['[', ']'])
+                        .split(", ")
+                        .map(str::to_owned)
+                        .collect::<Vec<_>>()
+                };
+                let list = |key: &str| {
+                    rule.lines()
+                        .find_map(|line| line.trim().strip_prefix(key))
+                        .map(words)
+                        .unwrap_or_default()
+                };
+                words(rule.lines().next().unwrap_or_default()).contains(&group.to_owned())
+                    && list("resources: ").contains(&plural)
+                    && list("verbs: ").contains(&"create".to_owned())
+            });
+            assert!(
+                is_granted,
+                "roles.yaml does not let the controller create {plural} of {group}"
+            );
+        }
     }
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{Fault, Rule, Violation};
 use crate::{
+    ANNOTATION_PREFIX,
     appwrapper::PodSet,
     facts::TypeRef,
     path::Path,
@@ -43,7 +44,16 @@ pub(super) fn check(
             return Vec::new();
         }
     };
-    if let Some(message) = disagreement(declared, &inferred) {
+    let counted: Vec<PodSet> = declared
+        .iter()
+        .map(|pod_set| PodSet {
+            replicas: podsets::declared_replicas(pod_set, template).unwrap_or(pod_set.replicas),
+            ..pod_set.clone()
+        })
+        .collect();
+    // Declared for the Go controller's sake, they agree with what that infers.
+    let as_go = || podsets::infer_as_go(type_ref, template).is_ok_and(|go| disagreement(&counted, &go).is_none());
+    if let Some(message) = disagreement(&counted, &inferred).filter(|_| duplicate(declared).is_some() || !as_go()) {
         violations.push(Violation::new(
             Rule::PodSets,
             Fault::Invalid,
@@ -80,6 +90,15 @@ fn check_declared(pod_set: &PodSet, template: &Value, field: &str, violations: &
             format!("path does not refer to a v1.PodSpecTemplate: {error}"),
         );
     }
+    let annotation = format!("{ANNOTATION_PREFIX}{}", podsets::REPLICAS_PATH);
+    let replicas_path = pod_set.annotations.get(&annotation);
+    let long = replicas_path.is_some_and(|path| path.len() > PATH_LIMIT);
+    if long {
+        let message = format!("path has more than {PATH_LIMIT} bytes, which is the limit");
+        broken(Fault::Invalid, &format!("annotations[{annotation}]"), message);
+    } else if let Err(error) = podsets::declared_replicas(pod_set, template) {
+        broken(Fault::Invalid, &format!("annotations[{annotation}]"), error.to_string());
+    }
     if let Some(replicas) = pod_set.replicas.filter(|replicas| *replicas < 0) {
         broken(
             Fault::Invalid,
@@ -96,10 +115,15 @@ fn usable(path: &str, template: &Value) -> Result<(), String> {
     pod_template::check(value)
 }
 
+/// The first pod set whose path another one has already.
+fn duplicate(declared: &[PodSet]) -> Option<&PodSet> {
+    let mut paths = HashSet::new();
+    declared.iter().find(|pod_set| !paths.insert(&pod_set.path))
+}
+
 /// The first way in which declared pod sets contradict each other or the inferred ones.
 fn disagreement(declared: &[PodSet], inferred: &[PodSet]) -> Option<String> {
-    let mut paths = HashSet::new();
-    if let Some(twice) = declared.iter().find(|pod_set| !paths.insert(&pod_set.path)) {
+    if let Some(twice) = duplicate(declared) {
         return Some(format!(
             "multiple DeclaredPodSets with path '{}'; declare each once",
             twice.path
@@ -173,11 +197,34 @@ mod tests {
     }
 
     #[rstest]
+    #[case::of_one_host(json!([{"path": "template.spec.headGroupSpec.template"}, {"path": "template.spec.workerGroupSpecs[0].template", "replicas": 2}]), true)]
+    #[case::of_all_hosts(json!([{"path": "template.spec.headGroupSpec.template"}, {"path": "template.spec.workerGroupSpecs[0].template", "replicas": 8}]), true)]
+    #[case::of_neither(json!([{"path": "template.spec.headGroupSpec.template"}, {"path": "template.spec.workerGroupSpecs[0].template", "replicas": 5}]), false)]
+    fn what_was_declared_for_the_go_controller_is_right_as_well(#[case] declared: Value, #[case] is_right: bool) {
+        let template = json!({"spec": {"containers": [{"name": "c"}]}});
+        let ray = json!({"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": {"headGroupSpec": {"template": template},
+            "workerGroupSpecs": [{"replicas": 2, "numOfHosts": 4, "template": template}]}});
+        assert_eq!(found(declared, &ray).is_empty(), is_right);
+    }
+
+    #[test]
+    fn a_kind_that_only_we_infer_may_be_declared_in_any_way() {
+        let template = json!({"spec": {"containers": [{"name": "c"}]}});
+        let set = json!({"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "spec": {"replicas": 2,
+            "leaderWorkerTemplate": {"size": 4, "leaderTemplate": template, "workerTemplate": template}}});
+        let worker = json!({"path": "template.spec.leaderWorkerTemplate.workerTemplate", "replicas": 5});
+        assert_eq!(found(json!([worker]), &set), []);
+        assert_eq!(found(json!([worker, worker]), &set).len(), 1, "but once");
+    }
+
+    #[rstest]
     #[case::no_path(json!([{"path": "", "replicas": 2}]), job(), "c.podSets[0].path", "podspec must specify path")]
     #[case::not_a_template(json!([{"path": "template.metadata", "replicas": 2}]), job(), "c.podSets[0].path", "path does not refer to a v1.PodSpecTemplate")]
     #[case::missing(json!([{"path": "template.spec.tmpl"}]), job(), "c.podSets[0].path", "no field \"tmpl\"")]
     #[case::negative(json!([{"path": "template.spec.template", "replicas": -1}]), job(), "c.podSets[0].replicas", "-1 pods")]
     #[case::long(json!([{"path": format!("template{}", "[0]".repeat(50_000))}]), job(), "c.podSets[0].path", "150008 bytes")]
+    #[case::replicas_path(json!([{"path": "template.spec.template", "annotations": {"workload.codeflare.dev.appwrapper/replicas-path": "template.spec.x"}}]), job(), "c.podSets[0].annotations[workload.codeflare.dev.appwrapper/replicas-path]", "no field \"x\"")]
+    #[case::replicas_path_differs(json!([{"path": "template.spec.template", "annotations": {"workload.codeflare.dev.appwrapper/replicas-path": "template.spec.parallelism"}}]), job(), "c.podSets", "replica count 3 differs from inferred count 2")]
     #[case::twice(json!([{"path": "template.spec.template"}, {"path": "template.spec.template"}]), job(), "c.podSets", "multiple DeclaredPodSets with path 'template.spec.template'")]
     #[case::count(json!([{"path": "template.spec.replicatedJobs[0].template.spec.template"}]), job_set(), "c.podSets", "DeclaredPodSet count 1 differs from inferred count 2")]
     #[case::replicas(json!([{"path": "template.spec.template"}]), job(), "c.podSets", "replica count 1 differs from inferred count 2")]
