@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use crate::{ANNOTATION_PREFIX, duration::GoDuration};
+use crate::{ANNOTATION_PREFIX, declared, duration::GoDuration};
 
 /// What the annotations of an AppWrapper say; `None` where one is absent or malformed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -131,6 +131,12 @@ impl Annotations {
             _ => return,
         };
         match value.parse() {
+            declared::SUCCESS | declared::FAILURE => {
+                let fault =
+                    "has no effect here; put it on the wrapped object, spec.components[].template.metadata.annotations";
+                faults.push(AnnotationFault::new(suffix, value, fault));
+                return;
+            }
             Ok(parsed) => *duration = Some(parsed),
             Err(_) => faults.push(AnnotationFault::new(
                 suffix,
@@ -222,6 +228,12 @@ mod tests {
         assert_eq!(
             parse("delectionOnFailureGracePeriodDuration", "1h"),
             (Annotations::default(), Vec::new())
+    #[test]
+    fn how_an_object_ends_is_declared_on_the_object() {
+        let (_, faults) = parse("successCondition", "status.phase=Done");
+        assert!(faults[0].to_string().contains("template.metadata.annotations"));
+    }
+
         );
     }
 

@@ -9,6 +9,7 @@ pub mod appwrapper;
 pub mod conditions;
 pub mod config;
 pub mod crd;
+pub mod declared;
 pub mod duration;
 pub mod facts;
 pub mod kinds;
@@ -23,6 +24,7 @@ pub mod template;
 pub use annotations::{AnnotationFault, Annotations};
 pub use appwrapper::{AppWrapper, AppWrapperSpec, AppWrapperStatus, Component, ComponentStatus, PodSet, PodSetInfo};
 pub use conditions::{ConditionStatus, ConditionType};
+pub use declared::Declared;
 pub use duration::GoDuration;
 pub use facts::{
     AppWrapperKey, Completion, ComponentFacts, ComponentRef, ControllerRef, Lineage, PodFacts, PodPhase, Rv, TypeRef,

@@ -1,10 +1,11 @@
-//! Paths to pod templates: `template.spec.template`, `template.spec.list[1].tpl` (spec/components.md section 2).
+//! Paths to pod templates: `template.spec.template`, `template.spec.list[1].tpl` (spec/components.md section 2); and to what a
+//! status says: `status.phase`, `status.conditions[type=Ready].status`.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// A path that begins at a component's template.
+/// A path that begins at a component's template, or at its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
     text: String,
@@ -15,16 +16,20 @@ pub struct Path {
 enum Step {
     Field(String),
     Index(usize),
+    /// The first element of an array whose field has this value.
+    Select(String, String),
 }
 
 /// Why a path leads nowhere. Each text names the path and the place in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    /// The path does not begin with `template`.
-    #[error("path {path:?} must begin with \"template\", for example template.spec.template")]
+    /// The path does not begin where it should.
+    #[error("path {path:?} must begin with {:?}, for example {}", .root.0, .root.1)]
     Root {
         /// The path as written.
         path: String,
+        /// How it should begin, and an example.
+        root: (&'static str, &'static str),
     },
     /// A step is neither `.field` nor `[index]`.
     #[error("path {path:?}: {step:?} is neither .field nor [index]")]
@@ -66,14 +71,25 @@ pub enum PathError {
     },
 }
 
-const ROOT: &str = "template";
+const TEMPLATE: (&str, &str) = ("template", "template.spec.template");
+const STATUS: (&str, &str) = ("status", "status.phase");
 
 impl Path {
-    /// Reads a path.
+    /// Reads a path that begins at a template.
     pub fn parse(text: &str) -> Result<Self, PathError> {
-        let mut rest = text
-            .strip_prefix(ROOT)
-            .ok_or_else(|| PathError::Root { path: text.to_owned() })?;
+        Self::parse_from(text, TEMPLATE)
+    }
+
+    /// Reads a path that begins at a status. Such a path may choose an element of a list by a field of it.
+    pub fn parse_status(text: &str) -> Result<Self, PathError> {
+        Self::parse_from(text, STATUS)
+    }
+
+    fn parse_from(text: &str, root: (&'static str, &'static str)) -> Result<Self, PathError> {
+        let mut rest = text.strip_prefix(root.0).ok_or_else(|| PathError::Root {
+            path: text.to_owned(),
+            root,
+        })?;
         let syntax = |step: &str| PathError::Syntax {
             path: text.to_owned(),
             step: step.to_owned(),
@@ -92,6 +108,13 @@ impl Path {
                 rest = tail;
             } else if let Some(after) = rest.strip_prefix('[') {
                 let (index, tail) = after.split_once(']').ok_or_else(|| syntax(rest))?;
+                if root == STATUS
+                    && let Some((field, value)) = index.split_once('=')
+                {
+                    steps.push(Step::Select(field.to_owned(), value.to_owned()));
+                    rest = tail;
+                    continue;
+                }
                 let digits = index.strip_prefix('+').unwrap_or(index);
                 let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
                 let index = is_number
@@ -122,6 +145,11 @@ impl Path {
                 let array = value.as_array().ok_or_else(|| self.mismatch(step, value))?;
                 array.get(*index).ok_or_else(|| self.range(*index, array.len()))
             }
+            Step::Select(field, wanted) => {
+                let array = value.as_array().ok_or_else(|| self.mismatch(step, value))?;
+                let is_wanted = |element: &&Value| element.get(field).and_then(Value::as_str) == Some(wanted);
+                array.iter().find(is_wanted).ok_or_else(|| self.missing(wanted))
+            }
         })
     }
 
@@ -133,6 +161,8 @@ impl Path {
             .try_fold(template, |value, step| match step {
                 Step::Field(field) => value.get_mut(field),
                 Step::Index(index) => value.get_mut(*index),
+                // Only in paths of a status, which is never changed here.
+                Step::Select(..) => None,
             })
             .ok_or_else(|| self.missing(&self.text))
     }
@@ -156,6 +186,7 @@ impl Path {
         let (step, wanted) = match step {
             Step::Field(field) => (format!(".{field}"), "an object"),
             Step::Index(index) => (format!("[{index}]"), "an array"),
+            Step::Select(field, value) => (format!("[{field}={value}]"), "an array"),
         };
         PathError::Mismatch {
             path: self.text.clone(),

@@ -12,8 +12,10 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use crate::{
-    appwrapper::AppWrapper,
+    ANNOTATION_PREFIX,
+    appwrapper::{AppWrapper, Component},
     config::{AdmissionConfig, KindPattern},
+    declared,
     facts::TypeRef,
 };
 
@@ -65,6 +67,8 @@ pub enum Rule {
     Nested,
     /// Names, labels and what only the API server writes.
     Metadata,
+    /// A declared end that cannot be read, or is declared in the wrong place.
+    Completion,
 }
 
 /// Sorts of faults, as Kubernetes words them.
@@ -214,6 +218,7 @@ fn structure(wrapper: &AppWrapper, limits: Limits<'_>, violations: &mut Vec<Viol
         let Ok(object) = component.template.object().map(Value::Object) else {
             continue;
         };
+        violations.extend(misplaced(component, &field));
         let place = object::Place {
             field: &field,
             namespace: &key.namespace,
@@ -244,6 +249,20 @@ fn structure(wrapper: &AppWrapper, limits: Limits<'_>, violations: &mut Vec<Viol
         };
     }
     Some(pod_sets)
+}
+
+/// How a component ends is declared on the wrapped object, where the watch of it sees it.
+fn misplaced(component: &Component, field: &str) -> Option<Violation> {
+    let names = [declared::SUCCESS, declared::FAILURE].map(|suffix| format!("{ANNOTATION_PREFIX}{suffix}"));
+    let name = names
+        .into_iter()
+        .find(|name| component.annotations.contains_key(name))?;
+    Some(Violation::new(
+        Rule::Completion,
+        Fault::Forbidden,
+        format!("{field}.annotations[{name}]"),
+        format!("has no effect here; put it into {field}.template.metadata.annotations"),
+    ))
 }
 
 #[cfg(test)]
@@ -291,6 +310,54 @@ mod tests {
     #[case::no_pod_template(vec![json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {}})], "spec.components[0].template")]
     fn a_broken_rule_names_its_field(#[case] templates: Vec<Value>, #[case] field: &str) {
         assert_eq!(check(&wrapper("a", templates)).unwrap_err().field, field);
+    }
+
+    #[rstest]
+    #[case::unknown_kind("example.com/v1", "Widget", "status.phase=Done", None)]
+    #[case::unreadable("example.com/v1", "Widget", "phase=Done", Some("must begin with \"status\""))]
+    #[case::no_comparison("example.com/v1", "Widget", "status.phase", Some("PATH=VALUE"))]
+    #[case::a_kind_that_tells_its_end("batch/v1", "Job", "status.succeeded=1", Some("a Job tells by itself"))]
+    #[case::a_pod("v1", "Pod", "status.phase=Running", Some("a Pod tells by itself"))]
+    fn a_declared_end_must_be_readable_and_news(
+        #[case] api_version: &str,
+        #[case] kind: &str,
+        #[case] rule: &str,
+        #[case] message: Option<&str>,
+    ) {
+        const NAME: &str = "workload.codeflare.dev.appwrapper/failureCondition";
+        let pod = json!({"spec": {"containers": [{"name": "a", "image": "i"}]}});
+        let spec = if kind == "Pod" {
+            pod["spec"].clone()
+        } else {
+            json!({"template": pod})
+        };
+        let object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "o", "annotations": {NAME: rule}}, "spec": spec});
+        let found = check(&wrapper("a", vec![object])).err();
+        assert_eq!(found.is_some(), message.is_some(), "{found:?}");
+        if let (Some(found), Some(message)) = (found, message) {
+            assert_eq!(
+                found.field,
+                format!("spec.components[0].template.metadata.annotations[{NAME}]")
+            );
+            assert!(found.message.contains(message), "{found}");
+        }
+    }
+
+    #[test]
+    fn a_declared_end_in_the_wrong_place_says_where_it_belongs() {
+        let mut wrapper = wrapper("a", vec![service(json!({"name": "s"}))]);
+        let name = "workload.codeflare.dev.appwrapper/successCondition";
+        wrapper.spec.components[0]
+            .annotations
+            .insert(name.into(), "status.a=b".into());
+        let found = check(&wrapper).unwrap_err();
+        assert_eq!(found.field, format!("spec.components[0].annotations[{name}]"));
+        assert!(
+            found
+                .message
+                .contains("spec.components[0].template.metadata.annotations"),
+            "{found}"
+        );
     }
 
     #[test]

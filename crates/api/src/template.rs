@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::facts::TypeRef;
+use crate::{declared::Declared, facts::TypeRef};
 
 /// The wrapped object of one component.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub struct TemplateHead {
     pub generate_name: Option<Arc<str>>,
     /// `metadata.namespace`, if given and not empty.
     pub namespace: Option<Arc<str>>,
+    /// How the object declares to end.
+    pub declared: Declared,
 }
 
 /// Why a template names no object.
@@ -84,6 +86,7 @@ impl TemplateHead {
             name: text(metadata, "name"),
             generate_name: text(metadata, "generateName"),
             namespace: text(metadata, "namespace"),
+            declared: Declared::of(object),
         })
     }
 }

@@ -3,33 +3,105 @@
 use std::{borrow::Cow, sync::Arc};
 
 use appwrapper_api::{
-    AppWrapperKey, ComponentFacts, ControllerRef, Rv, TypeRef, Uid,
+    AppWrapperKey, Completion, ComponentFacts, ControllerRef, Declared, Rv, TypeRef, Uid,
     kinds::{CompletionRule, StatusHead, completion_rule},
 };
 use kube::core::{ApiResource, DynamicResourceScope, ObjectMeta, Resource};
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
 
 use crate::{
     index::{Facts, ObjectName},
     metadata::{Head, appwrapper, object_or_default},
 };
 
-/// An object of any kind, partly typed, for `kube::Api`: no spec, annotation or managed field is ever allocated. With
-/// `METADATA_ONLY` the server is asked for metadata alone; whole objects are for kinds whose status says when they end.
+/// An object of any kind, partly typed, for `kube::Api`: no spec or managed field is ever allocated, of annotations only
+/// those that declare how the object ends. `S` says what is read of the status.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Wire<const METADATA_ONLY: bool> {
+#[serde(bound = "S: StatusWire")]
+pub struct Wire<S> {
     #[serde(default)]
     pub(crate) metadata: Head,
     #[serde(default, deserialize_with = "object_or_default")]
-    status: StatusHead,
+    status: S,
 }
 
-impl<const METADATA_ONLY: bool> Resource for Wire<METADATA_ONLY> {
+/// What is read of an object's status.
+pub trait StatusWire: Clone + std::fmt::Debug + Default + DeserializeOwned + Send + Sync + 'static {
+    /// The server is asked for metadata alone.
+    const METADATA_ONLY: bool = false;
+
+    /// What the status says of the object's end.
+    fn completion(&self, rules: StatusRules, declared: &Declared) -> Completion;
+
+    /// Pods that have succeeded by the object's own count.
+    fn succeeded_pods(&self) -> Option<i32> {
+        None
+    }
+}
+
+/// Nothing: for kinds whose status says nothing of their end.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct NoStatus {}
+
+/// All of it: for objects of such kinds that declare what their status says.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(transparent)]
+pub struct Declaring(Value);
+
+impl StatusWire for NoStatus {
+    const METADATA_ONLY: bool = true;
+
+    fn completion(&self, _: StatusRules, _: &Declared) -> Completion {
+        Completion::Active
+    }
+}
+
+impl StatusWire for Declaring {
+    fn completion(&self, _: StatusRules, declared: &Declared) -> Completion {
+        declared.judge(&self.0)
+    }
+}
+
+impl StatusWire for StatusHead {
+    fn completion(&self, rules: StatusRules, _: &Declared) -> Completion {
+        rules.completion.judge(self)
+    }
+
+    fn succeeded_pods(&self) -> Option<i32> {
+        Self::succeeded_pods(self)
+    }
+}
+
+/// How much of the objects of a kind is read, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Depth {
+    /// Metadata.
+    Metadata,
+    /// The status as well, since an object declares how it ends.
+    Declared,
+    /// What the table of kinds knows of the status.
+    Known,
+}
+
+impl Depth {
+    pub(crate) fn of(rules: StatusRules, declares_end: bool) -> Self {
+        if rules.completion.is_own() {
+            Self::Known
+        } else if declares_end {
+            Self::Declared
+        } else {
+            Self::Metadata
+        }
+    }
+}
+
+impl<S: StatusWire> Resource for Wire<S> {
     type DynamicType = ApiResource;
     type Scope = DynamicResourceScope;
 
     fn metadata_api() -> bool {
-        METADATA_ONLY
+        S::METADATA_ONLY
     }
 
     fn kind(resource: &ApiResource) -> Cow<'_, str> {
@@ -61,7 +133,7 @@ impl<const METADATA_ONLY: bool> Resource for Wire<METADATA_ONLY> {
     }
 }
 
-impl<const METADATA_ONLY: bool> Wire<METADATA_ONLY> {
+impl<S: StatusWire> Wire<S> {
     /// The facts of an object of this type that was read past the cache. `None` if it has no name or uid, which makes it
     /// no answer of an API server.
     pub fn into_facts(self, type_ref: &TypeRef) -> Option<ComponentFacts> {
@@ -70,7 +142,7 @@ impl<const METADATA_ONLY: bool> Wire<METADATA_ONLY> {
     }
 
     pub(crate) fn project(self, rules: StatusRules) -> Option<(ObjectName, Component)> {
-        let completion = rules.completion.judge(&self.status);
+        let completion = self.status.completion(rules, &self.metadata.declared);
         let succeeded_pods = self.status.succeeded_pods().filter(|_| rules.counts_pods);
         let identity = self.metadata.into_identity()?;
         let owner = appwrapper(&identity.name.namespace, identity.controller.as_ref());
@@ -95,7 +167,7 @@ impl<const METADATA_ONLY: bool> Wire<METADATA_ONLY> {
 
 /// What the status of a kind is good for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct StatusRules {
+pub struct StatusRules {
     completion: CompletionRule,
     // A RayJob has a `succeeded`, too, but counts attempts.
     counts_pods: bool,
@@ -107,11 +179,6 @@ impl StatusRules {
             completion: completion_rule(type_ref),
             counts_pods: &*type_ref.api_version == "batch/v1" && &*type_ref.kind == "Job",
         }
-    }
-
-    /// Whether the status is read at all, so that metadata is not enough.
-    pub(crate) fn need_status(self) -> bool {
-        self.completion.is_own()
     }
 }
 
@@ -170,8 +237,29 @@ mod tests {
     use super::*;
 
     fn project(value: &Value, type_ref: &TypeRef) -> Component {
-        let wire: Wire<false> = serde_json::from_str(&value.to_string()).unwrap();
+        let wire: Wire<StatusHead> = serde_json::from_str(&value.to_string()).unwrap();
         wire.project(StatusRules::of(type_ref)).unwrap().1
+    }
+
+    #[test]
+    fn an_object_ends_by_what_it_declares() {
+        let widget = |annotations: &Value, status: &Value| {
+            let value = json!({"metadata": {"name": "w", "namespace": "n", "uid": "u", "annotations": annotations}, "status": status});
+            let wire: Wire<Declaring> = serde_json::from_str(&value.to_string()).unwrap();
+            let (_, component) = wire
+                .project(StatusRules::of(&TypeRef::new("example.com/v1", "Widget")))
+                .unwrap();
+            component.facts.completion
+        };
+        let rules = json!({"workload.codeflare.dev.appwrapper/successCondition": "status.phase=Done",
+            "workload.codeflare.dev.appwrapper/failureCondition": "status.phase=Broken"});
+        assert_eq!(widget(&rules, &json!({"phase": "Done"})), Completion::Complete);
+        assert_eq!(widget(&rules, &json!({"phase": "Broken"})), Completion::Failed);
+        assert_eq!(widget(&rules, &json!({"phase": "Busy"})), Completion::Active);
+        assert_eq!(widget(&rules, &json!("Done")), Completion::Active);
+        assert_eq!(widget(&json!({}), &json!({"phase": "Done"})), Completion::Active);
+        let unreadable = json!({"workload.codeflare.dev.appwrapper/successCondition": "phase"});
+        assert_eq!(widget(&unreadable, &json!({"phase": "Done"})), Completion::Active);
     }
 
     fn job(version: &str, status: &Value) -> Component {
@@ -223,7 +311,7 @@ mod tests {
         let value = json!({"metadata": {"name": "j", "namespace": "n", "uid": "u", "resourceVersion": "1",
             "annotations": {"big": "x".repeat(180 * 1024)}, "managedFields": [{"manager": "x".repeat(1024)}]},
             "spec": {"template": {"spec": {"containers": [{"name": "x".repeat(1024)}]}}}});
-        let wire: Wire<false> = serde_json::from_str(&value.to_string()).unwrap();
+        let wire: Wire<StatusHead> = serde_json::from_str(&value.to_string()).unwrap();
         assert!(!format!("{wire:?}").contains("xx"), "{wire:?}");
         let component = project(&value, &TypeRef::new("batch/v1", "Job"));
         assert!(size_of_val(&*component.facts) + size_of::<Component>() < 300);

@@ -29,7 +29,7 @@ mod triggers;
 mod view;
 
 pub use backoff::Backoff;
-pub use component::Wire as ComponentWire;
+pub use component::{Declaring, NoStatus, StatusWire, Wire as ComponentWire};
 pub use discovery::{KindError, Kinds, ResolvedKind};
 pub use observer::{Change, Delivery, KindStatus, LookupOutcome, Observer, Reason, Silent};
 pub use pod::PodWire;

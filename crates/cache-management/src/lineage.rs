@@ -24,7 +24,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    component::Wire,
+    component::{NoStatus, Wire},
     discovery::Kinds,
     index::{Found, ObjectName},
     lock::lock,
@@ -293,7 +293,7 @@ impl Lineages {
             .resolve(&link.type_ref)
             .await
             .map_err(|error| Reason::of_discovery(&error))?;
-        let api: Api<Wire<true>> = if kind.namespaced {
+        let api: Api<Wire<NoStatus>> = if kind.namespaced {
             Api::namespaced_with(self.client.clone(), namespace, &kind.resource)
         } else {
             Api::all_with(self.client.clone(), &kind.resource)

@@ -5,7 +5,7 @@
 
 use std::{fmt, sync::Arc};
 
-use appwrapper_api::{AppWrapperKey, ControllerRef, GROUP, KIND, Rv, TypeRef, Uid};
+use appwrapper_api::{AppWrapperKey, ControllerRef, Declared, GROUP, KIND, Rv, TypeRef, Uid};
 use kube::core::ObjectMeta;
 use serde::{
     Deserialize, Deserializer,
@@ -23,6 +23,8 @@ pub(crate) struct Head {
     terminating: bool,
     finalizers: Vec<String>,
     label: Option<String>,
+    /// How the object declares to end.
+    pub(crate) declared: Declared,
 }
 
 /// What is kept of an object's metadata.
@@ -47,6 +49,7 @@ impl Head {
             terminating,
             finalizers,
             label,
+            declared: _,
         } = self;
         Some(Identity {
             name: ObjectName::new(object.namespace.unwrap_or_default(), object.name?),
@@ -86,6 +89,7 @@ impl<'de> Deserialize<'de> for Head {
             terminating: wire.deletion_timestamp.is_some(),
             finalizers: wire.finalizers.unwrap_or_default(),
             label: wire.labels.and_then(|labels| labels.appwrapper),
+            declared: wire.annotations.map(Declared::from).unwrap_or_default(),
         })
     }
 }
@@ -100,6 +104,7 @@ struct HeadWire {
     deletion_timestamp: Option<IgnoredAny>,
     finalizers: Option<Vec<String>>,
     labels: Option<Labels>,
+    annotations: Option<Annotations>,
     owner_references: Option<Controller>,
 }
 
@@ -109,6 +114,22 @@ struct Labels {
     // `APPWRAPPER_LABEL`; an attribute takes no constant, a test compares the two.
     #[serde(rename = "workload.codeflare.dev/appwrapper")]
     appwrapper: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Annotations {
+    // `declared::SUCCESS` and `declared::FAILURE`.
+    #[serde(rename = "workload.codeflare.dev.appwrapper/successCondition")]
+    success: Option<Box<str>>,
+    #[serde(rename = "workload.codeflare.dev.appwrapper/failureCondition")]
+    failure: Option<Box<str>>,
+}
+
+impl From<Annotations> for Declared {
+    fn from(Annotations { success, failure }: Annotations) -> Self {
+        Self { success, failure }
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -210,7 +231,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use appwrapper_api::APPWRAPPER_LABEL;
+    use appwrapper_api::{ANNOTATION_PREFIX, APPWRAPPER_LABEL, declared};
     use serde_json::json;
 
     use super::*;
@@ -225,6 +246,15 @@ mod tests {
             .into_identity()
             .unwrap();
         assert_eq!(identity.label.as_deref(), Some("aw"));
+    }
+
+    #[test]
+    fn the_annotations_that_declare_an_end_are_the_constants_of_the_api() {
+        let metadata = json!({"name": "a", "uid": "u", "annotations": {
+            format!("{ANNOTATION_PREFIX}{}", declared::SUCCESS): "s", format!("{ANNOTATION_PREFIX}{}", declared::FAILURE): "f"}});
+        let declared = Declared::of(&json!({"metadata": metadata}));
+        assert_eq!(declared.success.as_deref(), Some("s"));
+        assert_eq!(head(&metadata).declared, declared);
     }
 
     #[test]

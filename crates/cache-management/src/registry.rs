@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use appwrapper_api::{AppWrapperKey, TypeRef};
+use appwrapper_api::{
+    AppWrapperKey, TypeRef,
+    kinds::{StatusHead, is_pod},
+};
 use futures::FutureExt;
 use kube::{Api, Client, runtime::watcher};
 use tokio::{
@@ -17,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backoff::Backoff,
-    component::{Component, StatusRules, Wire},
+    component::{Component, Declaring, Depth, NoStatus, StatusRules, StatusWire, Wire},
     discovery::{KindError, Kinds},
     feed::Feed,
     freshness::Notes,
@@ -30,7 +33,7 @@ use crate::{
     pod::{Pod, PodWire},
     settings::{Selector, Settings},
     triggers::Triggers,
-    view::{Cache, View, is_pod},
+    view::{Cache, View},
 };
 
 /// The watches of one shard. Dropping it stops them, and its views know nothing from then on.
@@ -54,6 +57,7 @@ struct Running {
 }
 
 struct Use {
+    depth: Depth,
     stop: CancellationToken,
     idle_since: Option<Instant>,
 }
@@ -163,13 +167,28 @@ impl Registry {
     /// # Errors
     /// As [`Kinds::resolve`], if the kind is not watched already.
     pub async fn ensure(&self, type_ref: &TypeRef, limit: Duration) -> Result<bool, KindError> {
+        self.ensure_declaring(type_ref, false, limit).await
+    }
+
+    /// The same, where `declares_end` says that an object of the kind declares how it ends, so that metadata is not
+    /// enough: a watch of metadata alone is begun anew, and until it is listed the kind is not synced.
+    ///
+    /// # Errors
+    /// As [`ensure`](Self::ensure).
+    pub async fn ensure_declaring(
+        &self,
+        type_ref: &TypeRef,
+        declares_end: bool,
+        limit: Duration,
+    ) -> Result<bool, KindError> {
         if is_pod(type_ref) {
             self.start_pods();
             return Ok(timeout(limit, self.cache.pods.synced()).await.unwrap_or(false));
         }
-        let feed = match self.touch(type_ref) {
+        let depth = Depth::of(StatusRules::of(type_ref), declares_end);
+        let feed = match self.touch(type_ref, depth) {
             Some(feed) => feed,
-            None if self.kinds.resolve(type_ref).await?.namespaced => self.start(type_ref),
+            None if self.kinds.resolve(type_ref).await?.namespaced => self.start(type_ref, depth),
             None => return Ok(false),
         };
         Ok(timeout(limit, feed.settled()).await.unwrap_or(false))
@@ -188,11 +207,7 @@ impl Registry {
             if now.duration_since(since) < self.settings.idle {
                 return true;
             }
-            // First nothing is read any more, then nothing is fed any more.
-            if let Some(feed) = write(&self.cache.kinds).remove(type_ref) {
-                feed.retire();
-            }
-            used.stop.cancel();
+            self.end(type_ref, used);
             self.observer.retired(type_ref);
             false
         });
@@ -206,15 +221,31 @@ impl Registry {
         kinds
     }
 
-    fn touch(&self, type_ref: &TypeRef) -> Option<Arc<Feed<Component>>> {
-        lock(&self.running).kinds.get_mut(type_ref)?.idle_since = None;
+    fn end(&self, type_ref: &TypeRef, used: &Use) {
+        // First nothing is read any more, then nothing is fed any more.
+        if let Some(feed) = write(&self.cache.kinds).remove(type_ref) {
+            feed.retire();
+        }
+        used.stop.cancel();
+    }
+
+    /// The feed of a kind that is watched deep enough.
+    fn touch(&self, type_ref: &TypeRef, depth: Depth) -> Option<Arc<Feed<Component>>> {
+        let mut running = lock(&self.running);
+        let used = running.kinds.get_mut(type_ref).filter(|used| used.depth >= depth)?;
+        used.idle_since = None;
         self.cache.feed(type_ref)
     }
 
-    fn start(&self, type_ref: &TypeRef) -> Arc<Feed<Component>> {
+    fn start(&self, type_ref: &TypeRef, depth: Depth) -> Arc<Feed<Component>> {
         let mut running = lock(&self.running);
-        if let Some(feed) = self.cache.feed(type_ref) {
-            return feed;
+        match running.kinds.get(type_ref) {
+            Some(used) if used.depth < depth => self.end(type_ref, used),
+            _ => {
+                if let Some(feed) = self.cache.feed(type_ref) {
+                    return feed;
+                }
+            }
         }
         let sequence = Arc::clone(&self.cache.sequence);
         let feed = Arc::new(Feed::new(type_ref.clone(), sequence, self.settings.tombstones));
@@ -223,36 +254,43 @@ impl Registry {
         running.kinds.insert(
             type_ref.clone(),
             Use {
+                depth,
                 stop: stop.clone(),
                 idle_since: None,
             },
         );
-        self.spawn(Arc::clone(&feed), stop, self.component_life(type_ref));
+        self.spawn(Arc::clone(&feed), stop, self.component_life(type_ref, depth));
         feed
     }
 
-    fn component_life(&self, type_ref: &TypeRef) -> Life<Component> {
+    fn component_life(&self, type_ref: &TypeRef, depth: Depth) -> Life<Component> {
+        match depth {
+            Depth::Metadata => self.life::<NoStatus>(type_ref),
+            Depth::Declared => self.life::<Declaring>(type_ref),
+            Depth::Known => self.life::<StatusHead>(type_ref),
+        }
+    }
+
+    fn life<S: StatusWire>(&self, type_ref: &TypeRef) -> Life<Component> {
         let rules = StatusRules::of(type_ref);
-        let whole = self.config(self.settings.page_size);
-        let metadata = self.config(self.settings.metadata_page_size);
+        let page_size = if S::METADATA_ONLY {
+            self.settings.metadata_page_size
+        } else {
+            self.settings.page_size
+        };
+        let config = self.config(page_size);
         let (kinds, type_ref) = (Arc::clone(&self.kinds), type_ref.clone());
         Box::new(move |informer| {
             let (kinds, type_ref) = (Arc::clone(&kinds), type_ref.clone());
-            let (whole, metadata) = (whole.clone(), metadata.clone());
+            let config = config.clone();
             async move {
                 // Anew each time: the kind may have come back under another plural, or not at all.
                 let resource = match kinds.resolve(&type_ref).await {
                     Ok(kind) => kind.resource,
                     Err(error) => return Failure::blind(Reason::of_discovery(&error), error.to_string()),
                 };
-                let client = informer.client.clone();
-                let failure = if rules.need_status() {
-                    let api = Api::<Wire<false>>::all_with(client, &resource);
-                    informer.live(api, whole, |wire| wire.project(rules)).await
-                } else {
-                    let api = Api::<Wire<true>>::all_with(client, &resource);
-                    informer.live(api, metadata, |wire| wire.project(rules)).await
-                };
+                let api = Api::<Wire<S>>::all_with(informer.client.clone(), &resource);
+                let failure = informer.live(api, config, |wire| wire.project(rules)).await;
                 kinds.forget(&type_ref);
                 failure
             }

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, RwLock},
 };
 
-use appwrapper_api::{AppWrapperKey, ComponentFacts, ComponentRef, PodFacts, Rv, TypeRef, Uid};
+use appwrapper_api::{AppWrapperKey, ComponentFacts, ComponentRef, PodFacts, Rv, TypeRef, Uid, kinds::is_pod};
 use jiff::Timestamp;
 
 use crate::{
@@ -59,11 +59,6 @@ impl Cache {
     pub(crate) fn feed(&self, type_ref: &TypeRef) -> Option<Arc<Feed<Component>>> {
         read(&self.kinds).get(type_ref).map(Arc::clone)
     }
-}
-
-/// `v1 Pod`, whose components live in the index of all pods.
-pub(crate) fn is_pod(type_ref: &TypeRef) -> bool {
-    &*type_ref.kind == "Pod" && &*type_ref.api_version == "v1"
 }
 
 /// What the caches know. Cheap to clone; never waits and never asks the API server.

@@ -8,7 +8,11 @@ use std::{sync::Arc, time::Duration};
 
 use appwrapper_api::{
     AppWrapper, AppWrapperKey, AppWrapperStatus, ComponentFacts, ComponentRef, FINALIZER, Lineage, PodFacts, Rv, Uid,
-    kinds, rules::LABEL_VALUE_LIMIT,
+    kinds::{self, StatusHead},
+    rules::LABEL_VALUE_LIMIT,
+};
+use appwrapper_cache_management::{
+    self as cache, ComponentWire, Declaring, KindError, NoStatus, PodWire, Registry, ResolvedKind, StatusWire, View,
 };
 use appwrapper_cache_management::{self as cache, ComponentWire, KindError, PodWire, Registry, ResolvedKind, View};
 use appwrapper_coordination::{WriteGuard, fenced, guarded_client};
@@ -80,7 +84,7 @@ impl KubeCluster {
         self.registry.kinds().resolve(&component.type_ref).await
     }
 
-    async fn get<const METADATA_ONLY: bool>(
+    async fn get<S: StatusWire>(
         &self,
         key: &AppWrapperKey,
         component: &ComponentRef,
@@ -156,11 +160,14 @@ impl Cluster for KubeCluster {
         self.view.known_uid(key, component)
     }
 
-    async fn watch(&self, component: &ComponentRef) {
+    async fn watch(&self, component: &ComponentRef, declares_end: bool) {
         if component.type_ref.kind.is_empty() {
             return;
         }
-        if let Err(error) = self.registry.ensure(&component.type_ref, SYNC_LIMIT).await {
+        let watching = self
+            .registry
+            .ensure_declaring(&component.type_ref, declares_end, SYNC_LIMIT);
+        if let Err(error) = watching.await {
             tracing::debug!(%component, %error, "the kind is not watched");
         }
     }
@@ -182,10 +189,11 @@ impl Cluster for KubeCluster {
         };
         let whole = kinds::completion_rule(&component.type_ref).is_own();
         let read = async {
-            if whole {
-                self.get::<false>(key, component, &kind).await
+            if kinds::completion_rule(&component.type_ref).is_own() {
+                self.get::<StatusHead>(key, component, &kind).await
             } else {
-                self.get::<true>(key, component, &kind).await
+                // Whether it declares how it ends, only the object itself says.
+                self.get::<Declaring>(key, component, &kind).await
             }
         };
         match tokio::time::timeout(READ_LIMIT, read).await {
@@ -252,7 +260,8 @@ impl Cluster for KubeCluster {
             )));
         }
         let writing = self.teller.writing(key, component);
-        let api: Api<ComponentWire<false>> = Api::namespaced_with(self.client.clone(), &key.namespace, &kind.resource);
+        let api: Api<ComponentWire<Declaring>> =
+            Api::namespaced_with(self.client.clone(), &key.namespace, &kind.resource);
         let malformed = |message: String| Error::Api {
             operation: "create",
             message,
@@ -262,7 +271,7 @@ impl Cluster for KubeCluster {
             .create(&PostParams::default(), body)
             .map_err(|error| malformed(error.to_string()))?;
         let pen = self.ledger.writing(&component.type_ref);
-        let answer = self.client.request::<ComponentWire<false>>(request).await;
+        let answer = self.client.request::<ComponentWire<NoStatus>>(request).await;
         match &answer {
             Ok(created) => pen.wrote(created.meta().resource_version.as_deref()),
             Err(error) => pen.failed(error),
@@ -318,7 +327,8 @@ impl Cluster for KubeCluster {
             Err(KindError::NotServed(_)) => return Ok(Deleted::Gone),
             Err(error) => return Ok(Deleted::Refused(failure::unavailable(&error).to_string())),
         };
-        let api: Api<ComponentWire<false>> = Api::namespaced_with(self.client.clone(), &key.namespace, &kind.resource);
+        let api: Api<ComponentWire<Declaring>> =
+            Api::namespaced_with(self.client.clone(), &key.namespace, &kind.resource);
         let outcome = delete(&api, &component.name, &delete_params(uid, grace)).await;
         self.deleted(key, component, &outcome);
         self.teller.deleted(component, &outcome, grace);

@@ -204,7 +204,9 @@ impl Shard {
         let pods = TypeRef::new("v1", "Pod");
         while !matches!(self.registry.ensure(&pods, Duration::from_secs(1)).await, Ok(true)) {}
         let kinds = wrappers::kinds_in_use(&self.store);
-        let listed = kinds.iter().map(|kind| self.registry.ensure(kind, KINDS));
+        let listed = kinds
+            .iter()
+            .map(|(kind, declares_end)| self.registry.ensure_declaring(kind, *declares_end, KINDS));
         futures::future::join_all(listed).await;
     }
 
@@ -303,13 +305,13 @@ async fn tend(store: Store<AppWrapper>, registry: Arc<Registry>, changed: Arc<No
     let mut retire = tokio::time::interval(RETIRE);
     while wrappers::listed(&store).await {
         let kinds = wrappers::kinds_in_use(&store);
-        for kind in &kinds {
+        for (kind, declares_end) in &kinds {
             // Failures are told by the watch, and where the kind is needed.
-            let _ = registry.ensure(kind, Duration::ZERO).await;
+            let _ = registry.ensure_declaring(kind, *declares_end, Duration::ZERO).await;
         }
         tokio::select! {
             () = changed.notified() => tokio::time::sleep(TEND).await,
-            _ = retire.tick() => registry.retain(&wrappers::kinds_in_use(&store)),
+            _ = retire.tick() => registry.retain(&wrappers::kinds_in_use(&store).into_keys().collect()),
         }
     }
     std::future::pending::<()>().await;

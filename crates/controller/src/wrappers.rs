@@ -1,7 +1,7 @@
 //! The watch of AppWrappers: a store to read from, and a trigger for every change that is news.
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     sync::{Arc, RwLock},
 };
 
@@ -167,9 +167,10 @@ fn is_expired(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410)
 }
 
-/// The kinds of all components that may exist, so that the caches can stop watching others.
-pub fn kinds_in_use(store: &Store<AppWrapper>) -> HashSet<TypeRef> {
-    let mut kinds = HashSet::new();
+/// The kinds of all components that may exist, so that the caches can stop watching others; and whether one of a kind
+/// declares how it ends.
+pub fn kinds_in_use(store: &Store<AppWrapper>) -> HashMap<TypeRef, bool> {
+    let mut kinds = HashMap::new();
     for wrapper in store.state() {
         if is_deployed(&wrapper.status) {
             let heads = wrapper
@@ -177,7 +178,9 @@ pub fn kinds_in_use(store: &Store<AppWrapper>) -> HashSet<TypeRef> {
                 .components
                 .iter()
                 .filter_map(|component| component.template.head().ok());
-            kinds.extend(heads.map(|head| head.type_ref.clone()));
+            for head in heads {
+                *kinds.entry(head.type_ref.clone()).or_default() |= !head.declared.is_empty();
+            }
         }
     }
     kinds

@@ -65,8 +65,9 @@ pub trait Cluster: Sync {
     /// has merely seen does not count: it may be that of an earlier attempt.
     fn known_uid(&self, key: &AppWrapperKey, component: &ComponentRef) -> Option<Uid>;
 
-    /// Makes sure that the kind of a component is watched, before the first object of it is created.
-    fn watch(&self, component: &ComponentRef) -> impl Future<Output = ()> + Send;
+    /// Makes sure that the kind of a component is watched, before the first object of it is created; and so that its status
+    /// is seen, if the object declares how it ends.
+    fn watch(&self, component: &ComponentRef, declares_end: bool) -> impl Future<Output = ()> + Send;
 
     /// What the API server itself says of a component, past every cache.
     fn read_uncached(&self, key: &AppWrapperKey, component: &ComponentRef)

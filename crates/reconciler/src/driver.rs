@@ -178,8 +178,9 @@ impl<C: Cluster> Pass<'_, C> {
         ) && !self.stored.spec.suspend
             && self.stored.metadata.deletion_timestamp.is_none();
         if needed {
-            for component in self.expectations() {
-                self.driver.cluster.watch(&component.component).await;
+            for (expected, component) in self.expectations().into_iter().zip(&self.stored.spec.components) {
+                let declares_end = component.template.head().is_ok_and(|head| !head.declared.is_empty());
+                self.driver.cluster.watch(&expected.component, declares_end).await;
             }
         }
     }

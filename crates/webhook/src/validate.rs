@@ -194,7 +194,7 @@ pub fn structural_faults(wrapper: &AppWrapper, config: &AppWrapperConfig) -> Vec
                 Rule::Namespace => DecisionReason::Namespace,
                 Rule::Kind => DecisionReason::KindNotAllowed,
                 Rule::Nested => DecisionReason::Nested,
-                Rule::Metadata => DecisionReason::Metadata,
+                Rule::Metadata | Rule::Completion => DecisionReason::Metadata,
             };
             FieldFault::new(reason, violation.field, violation.fault.as_str(), &violation.message)
         })

@@ -3,7 +3,10 @@
 use serde_json::{Map, Value};
 
 use super::{Fault, Limits, PRIVILEGED_GROUPS, Rule, Violation};
-use crate::{APPWRAPPER_LABEL, appwrapper::PodSet, facts::TypeRef, path::Path, template::TemplateHead};
+use crate::{
+    ANNOTATION_PREFIX, APPWRAPPER_LABEL, appwrapper::PodSet, declared, facts::TypeRef, path::Path,
+    template::TemplateHead,
+};
 
 /// Fields of metadata that a user may set. The rest belongs to the API server or decides who deletes the object.
 const ALLOWED_METADATA: [&str; 5] = ["name", "generateName", "namespace", "labels", "annotations"];
@@ -86,6 +89,38 @@ pub(super) fn check(
         ));
     }
     violations.extend(label_violation(metadata, place, "template"));
+    violations.extend(declared_violation(head, &field));
+}
+
+/// How the object declares to end must be readable, and not contradict what is known of its kind.
+fn declared_violation(head: &TemplateHead, field: &str) -> Option<Violation> {
+    let annotation = |suffix: &str| format!("{field}.metadata.annotations[{ANNOTATION_PREFIX}{suffix}]");
+    if head.declared.is_empty() {
+        return None;
+    }
+    let present = if head.declared.success.is_some() {
+        declared::SUCCESS
+    } else {
+        declared::FAILURE
+    };
+    if !declared::allows(&head.type_ref) {
+        return Some(Violation::new(
+            Rule::Completion,
+            Fault::Forbidden,
+            annotation(present),
+            format!(
+                "a {} tells by itself how it ends; remove the annotation",
+                head.type_ref.kind
+            ),
+        ));
+    }
+    let (suffix, error) = head.declared.rule().err()?;
+    Some(Violation::new(
+        Rule::Completion,
+        Fault::Invalid,
+        annotation(suffix),
+        error.to_string(),
+    ))
 }
 
 fn check_kind(type_ref: &TypeRef, object: &Value, field: &str, limits: Limits<'_>) -> Option<Violation> {

@@ -300,7 +300,7 @@ impl Workload<'_> {
                 let Ok(head) = component.template.head() else {
                     return false;
                 };
-                if kinds::completion_rule(&head.type_ref).is_own() {
+                if head.declared.tells_end(&head.type_ref) {
                     return false;
                 }
                 let pods = self.pods.of(&facts.uid);

@@ -64,7 +64,7 @@ impl Cluster for World {
         }
     }
 
-    async fn watch(&self, component: &ComponentRef) {
+    async fn watch(&self, component: &ComponentRef, _: bool) {
         let mut state = self.state();
         let type_ref = component.type_ref.clone();
         if !component.name.is_empty() && !state.kinds.entry(type_ref.clone()).or_default().synced {
