@@ -24,6 +24,8 @@ pub struct Annotations {
     pub deletion_on_failure_grace: Option<GoDuration>,
     /// Time for which the components of a succeeded AppWrapper are kept.
     pub success_ttl: Option<GoDuration>,
+    /// Time after its end after which the AppWrapper itself is deleted; zero keeps it.
+    pub finished_ttl: Option<GoDuration>,
     /// Number of retries; negative means none.
     pub retry_limit: Option<i32>,
     /// Exit codes that are never retried.
@@ -85,6 +87,8 @@ pub mod suffix {
     pub const DELETION_ON_FAILURE_GRACE: &str = "deletionOnFailureGracePeriodDuration";
     /// Time to live after success.
     pub const SUCCESS_TTL: &str = "successTTLDuration";
+    /// Time to live of the AppWrapper itself, after its end.
+    pub const FINISHED_TTL: &str = "finishedTTLDuration";
     /// Retry limit.
     pub const RETRY_LIMIT: &str = "retryLimit";
     /// Terminal exit codes.
@@ -115,6 +119,7 @@ impl Annotations {
             suffix::FORCEFUL_DELETION_GRACE => &mut self.forceful_deletion_grace,
             suffix::DELETION_ON_FAILURE_GRACE => &mut self.deletion_on_failure_grace,
             suffix::SUCCESS_TTL => &mut self.success_ttl,
+            suffix::FINISHED_TTL => &mut self.finished_ttl,
             suffix::RETRY_LIMIT => {
                 self.retry_limit = saturating_integer(value);
                 if self.retry_limit.is_none() {
@@ -126,17 +131,17 @@ impl Annotations {
                 }
                 return;
             }
-            suffix::TERMINAL_EXIT_CODES => return read_codes(suffix, value, &mut self.terminal_exit_codes, faults),
-            suffix::RETRYABLE_EXIT_CODES => return read_codes(suffix, value, &mut self.retryable_exit_codes, faults),
-            _ => return,
-        };
-        match value.parse() {
             declared::SUCCESS | declared::FAILURE => {
                 let fault =
                     "has no effect here; put it on the wrapped object, spec.components[].template.metadata.annotations";
                 faults.push(AnnotationFault::new(suffix, value, fault));
                 return;
             }
+            suffix::TERMINAL_EXIT_CODES => return read_codes(suffix, value, &mut self.terminal_exit_codes, faults),
+            suffix::RETRYABLE_EXIT_CODES => return read_codes(suffix, value, &mut self.retryable_exit_codes, faults),
+            _ => return,
+        };
+        match value.parse() {
             Ok(parsed) => *duration = Some(parsed),
             Err(_) => faults.push(AnnotationFault::new(
                 suffix,
@@ -224,16 +229,16 @@ mod tests {
     }
 
     #[test]
-    fn the_misspelled_annotation_of_a_sample_has_no_effect() {
-        assert_eq!(
-            parse("delectionOnFailureGracePeriodDuration", "1h"),
-            (Annotations::default(), Vec::new())
-    #[test]
     fn how_an_object_ends_is_declared_on_the_object() {
         let (_, faults) = parse("successCondition", "status.phase=Done");
         assert!(faults[0].to_string().contains("template.metadata.annotations"));
     }
 
+    #[test]
+    fn the_misspelled_annotation_of_a_sample_has_no_effect() {
+        assert_eq!(
+            parse("delectionOnFailureGracePeriodDuration", "1h"),
+            (Annotations::default(), Vec::new())
         );
     }
 

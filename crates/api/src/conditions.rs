@@ -20,6 +20,8 @@ pub enum ConditionType {
     Unhealthy,
     /// Components are being deleted.
     DeletingResources,
+    /// Why the last attempt failed; ours. `Unhealthy` is cleared by the next one, and this stays.
+    LastFailure,
 }
 
 impl ConditionType {
@@ -31,6 +33,7 @@ impl ConditionType {
             Self::PodsReady => "PodsReady",
             Self::Unhealthy => "Unhealthy",
             Self::DeletingResources => "DeletingResources",
+            Self::LastFailure => "LastFailure",
         }
     }
 }

@@ -112,6 +112,10 @@ pub struct FaultToleranceConfig {
     /// Time to live after success, and its upper bound.
     #[serde(rename = "successTTLCeiling", deserialize_with = "duration")]
     pub success_ttl: GoDuration,
+    /// Time after its end, good or bad, after which an AppWrapper itself is deleted; zero keeps it. The Go controller has
+    /// no such key.
+    #[serde(rename = "finishedTTL", deserialize_with = "duration")]
+    pub finished_ttl: GoDuration,
 }
 
 /// `certManagement`: names of the webhook's certificate objects.
@@ -205,6 +209,7 @@ impl Default for FaultToleranceConfig {
             forceful_deletion_grace_period: GoDuration::from_secs(600),
             grace_period_maximum: GoDuration::from_secs(24 * 3600),
             success_ttl: GoDuration::from_secs(168 * 3600),
+            finished_ttl: GoDuration::ZERO,
         }
     }
 }
@@ -367,6 +372,13 @@ impl FaultToleranceConfig {
                 rule: "must be positive".into(),
             });
         }
+        if self.finished_ttl < GoDuration::ZERO {
+            return Err(ConfigError::Value {
+                field: "faultTolerance.finishedTTL",
+                value: self.finished_ttl.to_string(),
+                rule: "must not be negative; 0s keeps finished AppWrappers".into(),
+            });
+        }
         Ok(())
     }
 }
@@ -456,6 +468,7 @@ mod tests {
         "warmupGracePeriod"
     )]
     #[case("appwrapper:\n  faultTolerance:\n    successTTLCeiling: 0\n", "successTTLCeiling")]
+    #[case("appwrapper:\n  faultTolerance:\n    finishedTTL: -1s\n", "finishedTTL")]
     fn a_bad_configuration_is_refused_by_name(#[case] yaml: &str, #[case] named: &str) {
         let error = Config::from_yaml(yaml).unwrap_err().to_string();
         assert!(error.contains(named), "{error}");

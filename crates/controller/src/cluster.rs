@@ -14,7 +14,6 @@ use appwrapper_api::{
 use appwrapper_cache_management::{
     self as cache, ComponentWire, Declaring, KindError, NoStatus, PodWire, Registry, ResolvedKind, StatusWire, View,
 };
-use appwrapper_cache_management::{self as cache, ComponentWire, KindError, PodWire, Registry, ResolvedKind, View};
 use appwrapper_coordination::{WriteGuard, fenced, guarded_client};
 use appwrapper_reconciler::{
     Cluster, Error,
@@ -90,8 +89,7 @@ impl KubeCluster {
         component: &ComponentRef,
         kind: &ResolvedKind,
     ) -> Result<UncachedRead, kube::Error> {
-        let api: Api<ComponentWire<METADATA_ONLY>> =
-            Api::namespaced_with(self.client.clone(), &key.namespace, &kind.resource);
+        let api: Api<ComponentWire<S>> = Api::namespaced_with(self.client.clone(), &key.namespace, &kind.resource);
         let object = api.get(&component.name).await?;
         Ok(match object.into_facts(&component.type_ref) {
             Some(facts) => UncachedRead::Present(Arc::new(facts)),
@@ -187,7 +185,6 @@ impl Cluster for KubeCluster {
             Err(KindError::NotServed(_)) => return UncachedRead::NotServed,
             Err(error) => return UncachedRead::Doubt(failure::unavailable(&error)),
         };
-        let whole = kinds::completion_rule(&component.type_ref).is_own();
         let read = async {
             if kinds::completion_rule(&component.type_ref).is_own() {
                 self.get::<StatusHead>(key, component, &kind).await
@@ -379,6 +376,24 @@ impl Cluster for KubeCluster {
             Ok(written) => Ok(Some(light(written))),
             Err(error) => match failure::of_wrapper_write("finalizer patch", &error) {
                 Error::Gone => Ok(None),
+                error => Err(error),
+            },
+        }
+    }
+
+    async fn expire(&self, observed: &AppWrapper) -> Result<(), Error> {
+        let key = observed.key();
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: observed.metadata.uid.clone(),
+                resource_version: observed.metadata.resource_version.clone(),
+            }),
+            ..DeleteParams::background()
+        };
+        match self.wrappers(&key.namespace).delete(&key.name, &params).await {
+            Ok(_) => Ok(()),
+            Err(error) => match failure::of_wrapper_write("deletion", &error) {
+                Error::Gone => Ok(()),
                 error => Err(error),
             },
         }

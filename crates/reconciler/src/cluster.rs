@@ -120,6 +120,9 @@ pub trait Cluster: Sync {
         present: bool,
     ) -> impl Future<Output = Result<Option<AppWrapper>, Error>> + Send;
 
+    /// Deletes the AppWrapper, provided it still has the uid and the version of `observed`. That it is gone already is fine.
+    fn expire(&self, observed: &AppWrapper) -> impl Future<Output = Result<(), Error>> + Send;
+
     /// Tells what has happened: events, logs, metrics. Never fails and never waits.
     fn tell(&self, wrapper: &AppWrapper, observation: Observation);
 }

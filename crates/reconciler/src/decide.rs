@@ -30,16 +30,15 @@ pub fn decide(observed: &Observed<'_>, policy: &Policy, now: Timestamp) -> Step 
         Some(Phase::Running) => phase::running::decide(observed, policy, now),
         Some(Phase::Suspending) => phase::suspending::decide(observed, policy, now),
         Some(Phase::Resetting) => phase::resetting::decide(observed, policy, now),
-        Some(Phase::Failed) => phase::failed::decide(observed, policy, now),
-        Some(Phase::Succeeded) => phase::succeeded::decide(observed, policy, now),
+        Some(Phase::Failed) => phase::expire(phase::failed::decide(observed, policy, now), policy, now),
+        Some(Phase::Succeeded) => phase::expire(phase::succeeded::decide(observed, policy, now), policy, now),
         // Terminating without a deletion timestamp, or a name that nobody writes, can only have been put there by hand.
         Some(Phase::Terminating) | None => unchanged(),
     }
 }
 
-/// Time from `now` to `since + period`, or `None` if that has passed.
-pub(crate) fn remaining(since: Timestamp, period: SignedDuration, now: Timestamp) -> Option<SignedDuration> {
-    let deadline = since.checked_add(period).unwrap_or(Timestamp::MAX);
+/// Time from `now` to a deadline, or `None` if that has passed.
+pub(crate) fn until(deadline: Timestamp, now: Timestamp) -> Option<SignedDuration> {
     (now < deadline).then(|| deadline.duration_since(now))
 }
 

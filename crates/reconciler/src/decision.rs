@@ -66,6 +66,8 @@ pub enum Effect {
     },
     /// Delete these pods at once.
     ForcePods(Vec<PodFacts>),
+    /// Delete the AppWrapper itself.
+    Expire,
 }
 
 impl Step {

@@ -7,6 +7,7 @@
 
 mod adopt;
 pub mod cluster;
+pub mod deadline;
 pub mod decide;
 pub mod decision;
 pub mod driver;

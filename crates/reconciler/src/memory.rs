@@ -10,7 +10,7 @@ use appwrapper_api::{ANNOTATION_PREFIX, Annotations, AppWrapper, Phase, Rv};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    decide::remaining,
+    decide::until,
     observation::{Event, Observation},
     observed::RecentDeletes,
     policy::{Defaults, Policy},
@@ -83,7 +83,7 @@ impl Memory {
     /// How much longer a change waits that is one of messages alone.
     pub(crate) fn hold_back(&mut self, is_text: bool, now: Timestamp) -> Option<SignedDuration> {
         let since = is_text.then(|| *self.held_since.get_or_insert(now));
-        let left = since.and_then(|since| remaining(since, HOLD, now));
+        let left = since.and_then(|since| until(since.checked_add(HOLD).unwrap_or(now), now));
         if left.is_none() {
             self.held_since = None;
         }

@@ -3,11 +3,17 @@
 //! Only pods whose chain of owners leads through a component to this AppWrapper count; the label alone can be put on any
 //! pod by anybody.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
 
 use appwrapper_api::{Lineage, PodFacts, PodPhase, Uid};
 
 use crate::{observed::NodeFaults, policy::Policy};
+
+/// How many failed pods are told one by one.
+const DESCRIBED: usize = 5;
 
 /// Numbers of pods by phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +51,8 @@ pub struct PodSummary {
     by_component: HashMap<Uid, PodCount>,
     /// A failed pod ended with an exit code that forbids a retry.
     pub terminal: bool,
+    /// Failed pods, in words, by name.
+    failed: BTreeMap<Arc<str>, String>,
     /// Nodes on which a pod uses a resource that is marked `NoExecute`.
     pub no_execute: BTreeSet<String>,
 }
@@ -74,9 +82,17 @@ impl PodSummary {
         self.by_component.get(component).copied().unwrap_or_default()
     }
 
+    /// The first failed pods by name, each with its node and exit codes.
+    pub fn describe_failed(&self) -> Vec<String> {
+        self.failed.values().take(DESCRIBED).cloned().collect()
+    }
+
     fn judge(&mut self, pod: &PodFacts, policy: &Policy, nodes: &NodeFaults) {
         match pod.phase {
-            PodPhase::Failed => self.terminal |= pod.exit_codes.iter().any(|code| policy.is_terminal(*code)),
+            PodPhase::Failed => {
+                self.terminal |= pod.exit_codes.iter().any(|code| policy.is_terminal(*code));
+                self.failed.insert(Arc::clone(&pod.name), describe(pod));
+            }
             PodPhase::Running if !pod.terminating => {
                 if let Some(node) = &pod.node
                     && nodes.marks(node, &pod.resources)
@@ -87,6 +103,20 @@ impl PodSummary {
             _ => {}
         }
     }
+}
+
+fn describe(pod: &PodFacts) -> String {
+    let node = pod
+        .node
+        .as_ref()
+        .map_or_else(String::new, |node| format!(" on node {node}"));
+    let codes: Vec<String> = pod.exit_codes.iter().map(i32::to_string).collect();
+    let codes = match codes.as_slice() {
+        [] => String::new(),
+        [code] => format!(", exit code {code}"),
+        codes => format!(", exit codes {}", codes.join(", ")),
+    };
+    format!("pod {}{node}{codes}", pod.name)
 }
 
 impl Owners<'_> {

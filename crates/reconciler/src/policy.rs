@@ -25,6 +25,8 @@ pub struct Policy {
     pub deletion_on_failure_grace: GoDuration,
     /// Time for which components of a succeeded AppWrapper are kept.
     pub success_ttl: GoDuration,
+    /// Time after its end after which the AppWrapper itself is deleted; none keeps it.
+    pub finished_ttl: Option<GoDuration>,
     /// Number of retries; negative means none.
     pub retry_limit: i32,
     /// Exit codes that are never retried.
@@ -75,6 +77,14 @@ impl Defaults {
             }
             _ => tolerance.success_ttl,
         };
+        let finished_ttl = match annotations.finished_ttl {
+            Some(ttl) if ttl < GoDuration::ZERO => {
+                let fault = "negative; the AppWrapper is kept";
+                faults.push(AnnotationFault::new(suffix::FINISHED_TTL, &ttl.to_string(), fault));
+                GoDuration::ZERO
+            }
+            own => own.unwrap_or(tolerance.finished_ttl),
+        };
         let policy = Policy {
             admission_grace: clamp(annotations.admission_grace, tolerance.admission_grace_period),
             warmup_grace: clamp(annotations.warmup_grace, tolerance.warmup_grace_period),
@@ -86,6 +96,7 @@ impl Defaults {
             ),
             deletion_on_failure_grace: clamp(annotations.deletion_on_failure_grace, GoDuration::ZERO),
             success_ttl,
+            finished_ttl: Some(finished_ttl).filter(|ttl| *ttl > GoDuration::ZERO),
             retry_limit: annotations.retry_limit.unwrap_or(tolerance.retry_limit),
             terminal_exit_codes: annotations.terminal_exit_codes.clone(),
             retryable_exit_codes: annotations.retryable_exit_codes.clone(),
@@ -191,6 +202,35 @@ mod tests {
             });
             assert_eq!(policy.success_ttl, secs(168 * 3600));
             assert_eq!(faults.len(), 1, "{ttl}");
+        }
+    }
+
+    #[test]
+    fn an_appwrapper_is_kept_unless_somebody_says_otherwise() {
+        let config = |ttl| AppWrapperConfig {
+            fault_tolerance: appwrapper_api::config::FaultToleranceConfig {
+                finished_ttl: ttl,
+                ..AppWrapperConfig::default().fault_tolerance
+            },
+            ..AppWrapperConfig::default()
+        };
+        for (configured, own, expected, faults) in [
+            (secs(0), None, None, 0),
+            (secs(60), None, Some(secs(60)), 0),
+            (secs(0), Some(secs(5)), Some(secs(5)), 0),
+            (secs(60), Some(secs(0)), None, 0),
+            (secs(60), Some(secs(-1)), None, 1),
+        ] {
+            let annotations = Annotations {
+                finished_ttl: own,
+                ..Annotations::default()
+            };
+            let (policy, found) = Defaults::new(&config(configured)).resolve(&annotations);
+            assert_eq!(
+                (policy.finished_ttl, found.len()),
+                (expected, faults),
+                "{configured} {own:?}"
+            );
         }
     }
 

@@ -111,11 +111,11 @@ pub fn repair(status: &mut AppWrapperStatus, now: Timestamp) {
 }
 
 /// Marks the AppWrapper unhealthy. The time starts anew if the cause is another one, or was last seen before the present
-/// attempt: a grace period must not be over before it has begun.
-pub fn unhealthy(status: &mut AppWrapperStatus, reason: &str, message: &str, now: Timestamp) {
+/// attempt: a grace period must not be over before it has begun. Says whether the cause is news.
+pub fn unhealthy(status: &mut AppWrapperStatus, reason: &str, message: &str, now: Timestamp) -> bool {
     let start = attempt_start(status, now);
-    let is_new = conditions::find(&status.conditions, ConditionType::Unhealthy).is_some_and(|condition| {
-        condition.status == "True" && (condition.reason != reason || condition.last_transition_time.0 < start)
+    let is_known = conditions::find(&status.conditions, ConditionType::Unhealthy).is_some_and(|condition| {
+        condition.status == "True" && condition.reason == reason && condition.last_transition_time.0 >= start
     });
     set(
         &mut status.conditions,
@@ -125,9 +125,10 @@ pub fn unhealthy(status: &mut AppWrapperStatus, reason: &str, message: &str, now
         message,
         now,
     );
-    if is_new {
+    if !is_known {
         conditions::restart(&mut status.conditions, ConditionType::Unhealthy, now);
     }
+    !is_known
 }
 
 /// Whether two statuses say the same but for the messages of conditions.

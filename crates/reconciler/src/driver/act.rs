@@ -23,7 +23,7 @@ impl<C: Cluster> Pass<'_, C> {
     pub(super) fn must_write_before(&self, effect: &Effect) -> bool {
         match effect {
             Effect::AddFinalizer => false,
-            Effect::RemoveFinalizer => true,
+            Effect::RemoveFinalizer | Effect::Expire => true,
             // The intent and the final name must be stored; that others were created since need not be.
             Effect::Deploy(position) => {
                 let stored = self.stored.status.component_status.get(*position);
@@ -41,9 +41,10 @@ impl<C: Cluster> Pass<'_, C> {
 
     /// Makes sure that an effect does not rest on an old copy of the AppWrapper. Once this process has written the
     /// AppWrapper, the copy it knows is never older than that write; before, the copy may be one that an earlier process
-    /// has moved on from, and the API server is asked. Finalizer patches carry the version themselves.
+    /// has moved on from, and the API server is asked. Writes of the AppWrapper itself carry the version themselves.
     pub(super) async fn prove_live(&mut self, effect: &Effect) -> Result<Option<Requeue>, Error> {
-        if matches!(effect, Effect::AddFinalizer | Effect::RemoveFinalizer) || self.memory.is_live() {
+        let fenced = matches!(effect, Effect::AddFinalizer | Effect::RemoveFinalizer | Effect::Expire);
+        if fenced || self.memory.is_live() {
             return Ok(None);
         }
         match self.driver.cluster.read_wrapper(&self.key).await {
@@ -93,6 +94,10 @@ impl<C: Cluster> Pass<'_, C> {
                     self.memory.deletes.sent(&pod.uid, self.now());
                 }
                 self.outcomes.pods_forced = true;
+            }
+            Effect::Expire => {
+                cluster.expire(&self.stored).await?;
+                return Ok(true);
             }
         }
         Ok(false)

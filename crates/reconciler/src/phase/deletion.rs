@@ -11,7 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     cluster::{Deleted, Grace},
-    decide::{after, remaining},
+    deadline,
+    decide::{after, until},
     decision::{Action, Effect, Question, Step},
     evidence::{Presence, confirm::may_be_ours},
     observation::{Event, Observation},
@@ -48,8 +49,7 @@ pub(crate) fn delete_components(observed: &Observed<'_>, policy: &Policy, now: T
         "",
         now,
     );
-    let since = conditions::since(&step.status.conditions, type_).unwrap_or(now);
-    let expired = remaining(since, policy.forceful_deletion_grace.signed(), now).is_none();
+    let expired = until(deadline::forced_deletion(&step.status, policy, now), now).is_none();
     let mut present = Vec::new();
     for position in 0..step.status.component_status.len() {
         let Some(component) = step.status.component_status.get_mut(position) else {

@@ -5,7 +5,8 @@ use jiff::Timestamp;
 
 use super::deletion::{Deletion, delete_components, wait};
 use crate::{
-    decide::remaining,
+    deadline,
+    decide::until,
     decision::Step,
     observed::Observed,
     policy::Policy,
@@ -24,8 +25,8 @@ pub(crate) fn decide(observed: &Observed<'_>, policy: &Policy, now: Timestamp) -
         let has_begun = conditions::find(&step.status.conditions, ConditionType::DeletingResources)
             .is_some_and(|condition| condition.status == "True");
         if delay > GoDuration::ZERO && !suspended && !has_begun {
-            let since = pause(&mut step, delay, now);
-            if let Some(left) = remaining(since, delay.signed(), now) {
+            pause(&mut step, delay, now);
+            if let Some(left) = until(deadline::failed_components(&step.status, policy, now), now) {
                 return wait(step, left);
             }
         }
@@ -62,7 +63,7 @@ pub(crate) fn decide(observed: &Observed<'_>, policy: &Policy, now: Timestamp) -
 }
 
 /// Says that deletion waits, and since when: from the entry into this phase, whatever an earlier retry has left there.
-fn pause(step: &mut Step, delay: GoDuration, now: Timestamp) -> Timestamp {
+fn pause(step: &mut Step, delay: GoDuration, now: Timestamp) {
     let type_ = ConditionType::DeletingResources;
     let was_paused =
         conditions::find(&step.status.conditions, type_).is_some_and(|condition| condition.reason == PAUSED);
@@ -71,5 +72,4 @@ fn pause(step: &mut Step, delay: GoDuration, now: Timestamp) -> Timestamp {
     if !was_paused {
         conditions::restart(&mut step.status.conditions, type_, now);
     }
-    conditions::since(&step.status.conditions, type_).unwrap_or(now)
 }

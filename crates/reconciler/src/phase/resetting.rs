@@ -1,6 +1,6 @@
 //! Resetting: components are deleted, and after a pause created again. The quota stays held.
 
-use appwrapper_api::{ConditionStatus, ConditionType, Phase, conditions};
+use appwrapper_api::{ConditionStatus, ConditionType, Phase};
 use jiff::Timestamp;
 
 use super::{
@@ -8,7 +8,8 @@ use super::{
     suspend,
 };
 use crate::{
-    decide::remaining,
+    deadline,
+    decide::until,
     decision::Step,
     observed::Observed,
     policy::Policy,
@@ -34,8 +35,7 @@ pub(crate) fn decide(observed: &Observed<'_>, policy: &Policy, now: Timestamp) -
         set_condition(&mut step.status, deployed, ConditionStatus::False, REASON, message, now);
     }
     clear_condition(&mut step.status, ConditionType::PodsReady, REASON, "", now);
-    let deleted_at = conditions::since(&step.status.conditions, deployed).unwrap_or(now);
-    if let Some(left) = remaining(deleted_at, policy.retry_pause.signed(), now) {
+    if let Some(left) = until(deadline::retry(&step.status, policy, now), now) {
         return wait(step, left);
     }
     set_condition(

@@ -9,12 +9,13 @@ use appwrapper_api::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-use super::{reset_or_fail, suspend};
+use super::{Failure, reset_or_fail, suspend};
 use crate::{
-    decide::{after, remaining},
+    deadline,
+    decide::{after, until},
     decision::{Action, Effect, Step},
     names::generate_name,
-    observation::{Event, Observation},
+    observation::Event,
     observed::{CreateOutcome, Observed},
     policy::Policy,
     status::{Recorded, attempt_start, component_reason, init_components, record, recorded, repair, unhealthy},
@@ -112,7 +113,7 @@ fn record_intents(wrapper: &AppWrapper, status: &mut AppWrapperStatus, now: Time
 /// A create that may succeed later: tries again within the admission grace, then costs a retry.
 fn try_again(step: Step, policy: &Policy, error: &str, now: Timestamp) -> Step {
     let start = attempt_start(&step.status, now);
-    if let Some(left) = remaining(start, policy.admission_grace.signed(), now) {
+    if let Some(left) = until(deadline::creation(&step.status, policy, now), now) {
         let passed = now.duration_since(start).max(SignedDuration::ZERO);
         let delay = (passed / 2).clamp(FIRST_RETRY, SLOWEST_RETRY).min(left);
         let note = format!(
@@ -133,8 +134,9 @@ fn failed(mut step: Step, policy: &Policy, error: &str, fatal: bool, now: Timest
         ConditionType::Unhealthy.as_str(),
         format!("{REASON}: {message}"),
     ));
-    if fatal {
-        return step.tell(Observation::Failed(REASON)).enter(Phase::Failed);
-    }
-    reset_or_fail(step, policy, REASON, 1, false)
+    let failure = Failure {
+        terminal: fatal,
+        ..Failure::of(REASON, message)
+    };
+    reset_or_fail(step, policy, &failure, now)
 }

@@ -5,25 +5,26 @@
 //! yields the proof that `missing_component` takes.
 
 use appwrapper_api::{
-    ComponentFacts, ConditionStatus, ConditionType, Phase, Uid, conditions,
+    Completion, ComponentFacts, ConditionStatus, ConditionType, Phase, Uid,
     conditions::truncate,
     kinds::{self, Ending},
 };
 use jiff::{SignedDuration, Timestamp};
 
-use super::{reset_or_fail, suspend};
+use super::{Failure, fail, reset_or_fail, suspend};
 use crate::{
-    decide::{after, remaining},
+    deadline::{self, LOST},
+    decide::{after, until},
     decision::{Action, Question, Step},
     evidence::{ConfirmedAbsent, Presence},
     memory::Confirmations,
-    observation::{Event, Observation},
+    observation::Event,
     observed::{Evidence, Observed, PodEvidence, expected_pods},
     pods::{Owners, PodSummary},
     policy::Policy,
     status::{
-        attempt_start, clear_condition, component_reason, init_components, is_component_finished, record, repair,
-        set_condition, unhealthy,
+        clear_condition, component_reason, init_components, is_component_finished, record, repair, set_condition,
+        unhealthy,
     },
 };
 
@@ -93,9 +94,17 @@ fn missing_component(mut step: Step, proof: &ConfirmedAbsent, now: Timestamp) ->
         proof.expected()
     );
     unhealthy(&mut step.status, REASON, &message, now);
-    step.event(unhealthy_event(format!("{REASON}: {message}")))
-        .tell(Observation::Failed(REASON))
-        .enter(Phase::Failed)
+    let step = step.event(unhealthy_event(format!("{REASON}: {message}")));
+    fail(step, &Failure::of(REASON, message), now)
+}
+
+/// A message with the objects that it is about.
+fn with_names(message: String, components: &[String], pods: &[String]) -> String {
+    let names: Vec<&str> = components.iter().chain(pods).map(String::as_str).collect();
+    if names.is_empty() {
+        return message;
+    }
+    format!("{message}: {}", names.join("; "))
 }
 
 fn unhealthy_event(note: String) -> Event {
@@ -147,7 +156,14 @@ impl Workload<'_> {
             let message = format!("Found {failed_components} failed components");
             unhealthy(&mut step.status, REASON, &message, now);
             step = step.event(unhealthy_event(format!("{REASON}: {message}")));
-            return reset_or_fail(step, policy, REASON, 1, self.pods.terminal);
+            let failure = Failure {
+                terminal: self.pods.terminal,
+                ..Failure::of(
+                    REASON,
+                    with_names(message, &self.failed_names(), &self.pods.describe_failed()),
+                )
+            };
+            return reset_or_fail(step, policy, &failure, now);
         }
         if self.is_finished() {
             let message = format!(
@@ -172,11 +188,27 @@ impl Workload<'_> {
                 nodes.join(" ")
             );
             unhealthy(&mut step.status, "AutopilotNoExecute", &message, now);
-            step = step.event(unhealthy_event(message));
-            return reset_or_fail(step, policy, "AutopilotNoExecute", 0, false);
+            step = step.event(unhealthy_event(message.clone()));
+            let failure = Failure {
+                increment: 0,
+                ..Failure::of("AutopilotNoExecute", message)
+            };
+            return reset_or_fail(step, policy, &failure, now);
         }
         clear_condition(&mut step.status, ConditionType::Unhealthy, "FoundNoFailedPods", "", now);
         self.readiness(step, policy, now)
+    }
+
+    /// The components that say of themselves that they have failed.
+    fn failed_names(&self) -> Vec<String> {
+        let status = &self.observed.status.component_status;
+        let failed = |presence: &Presence| matches!(presence, Presence::Present(facts) if facts.completion == Completion::Failed);
+        self.presences
+            .iter()
+            .zip(status)
+            .filter(|(presence, _)| failed(presence))
+            .map(|(_, component)| format!("{} {}", component.kind, component.name))
+            .collect()
     }
 
     fn failed_components(&self) -> usize {
@@ -189,21 +221,31 @@ impl Workload<'_> {
 
     fn failed_pods(&self, mut step: Step, policy: &Policy, now: Timestamp) -> Step {
         const REASON: &str = "FoundFailedPods";
-        unhealthy(&mut step.status, REASON, "", now);
-        let since = conditions::since(&step.status.conditions, ConditionType::Unhealthy).unwrap_or(now);
-        if let Some(left) = remaining(since, policy.failure_grace.signed(), now) {
+        let is_news = unhealthy(&mut step.status, REASON, "", now);
+        let pods = self.pods.describe_failed();
+        let left = until(deadline::failed_pods(&step.status, policy, now), now);
+        // When the first one fails, and at the end of the grace those that have failed since. In between a process that
+        // has just started could not tell what is news.
+        if is_news || left.is_none() {
+            for pod in &pods {
+                step = step.event(Event::warning("PodFailed", pod.clone()));
+            }
+        }
+        if let Some(left) = left {
             return step.then(after(left));
         }
-        step = step.event(unhealthy_event(format!(
-            "{REASON}: {} failed pods",
-            self.pods.total.failed
-        )));
-        reset_or_fail(step, policy, REASON, 1, self.pods.terminal)
+        let message = format!("{} failed pods", self.pods.total.failed);
+        step = step.event(unhealthy_event(format!("{REASON}: {message}")));
+        let failure = Failure {
+            terminal: self.pods.terminal,
+            ..Failure::of(REASON, with_names(message, &[], &pods))
+        };
+        reset_or_fail(step, policy, &failure, now)
     }
 
     /// Steps 9 and 10: enough pods, or a grace period for them.
     fn readiness(&self, mut step: Step, policy: &Policy, now: Timestamp) -> Step {
-        const REASON: &str = "InsufficientPodsReady";
+        const REASON: &str = LOST;
         let expected = self.expected();
         let (pending, running, active) = (self.pods.total.pending, self.pods.total.running, self.succeeded());
         let succeeded = active.saturating_add(self.succeeded_of_finished());
@@ -221,22 +263,13 @@ impl Workload<'_> {
         }
         let message = format!("{pending} pods pending; {running} pods running; {succeeded} pods succeeded");
         clear_condition(&mut step.status, ConditionType::PodsReady, REASON, &message, now);
-        let start = attempt_start(&step.status, now);
-        let lost_at = conditions::find(&step.status.conditions, ConditionType::PodsReady)
-            .filter(|condition| condition.reason == REASON && condition.last_transition_time.0 > start)
-            .map(|condition| condition.last_transition_time.0);
-        let (since, grace) = match lost_at {
-            // Pods of a healthy workload were lost: a grace of its own, from the moment of the loss.
-            Some(lost_at) => (lost_at, policy.failure_grace),
-            None if pending.saturating_add(running).saturating_add(active) >= expected => (start, policy.warmup_grace),
-            None => (start, policy.admission_grace),
-        };
-        if let Some(left) = remaining(since, grace.signed(), now) {
+        let all_pods = pending.saturating_add(running).saturating_add(active) >= expected;
+        if let Some(left) = until(deadline::missing_pods(&step.status, policy, all_pods, now), now) {
             return step.then(after(POLL.min(left)));
         }
         unhealthy(&mut step.status, REASON, &message, now);
         step = step.event(unhealthy_event(format!("{REASON}: {message}")));
-        reset_or_fail(step, policy, REASON, 1, self.pods.terminal)
+        reset_or_fail(step, policy, &Failure::of(REASON, message), now)
     }
 
     /// Components in the order of the spec, with their presence.

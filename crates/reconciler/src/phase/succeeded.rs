@@ -5,7 +5,8 @@ use jiff::Timestamp;
 
 use super::deletion::{Deletion, delete_components, wait};
 use crate::{
-    decide::remaining,
+    deadline,
+    decide::until,
     decision::Step,
     observed::Observed,
     policy::Policy,
@@ -19,12 +20,11 @@ pub(crate) fn decide(observed: &Observed<'_>, policy: &Policy, now: Timestamp) -
         return step;
     }
     // The quota is given back at the moment of success; a status without that condition was edited.
-    let succeeded_at = conditions::since(&step.status.conditions, ConditionType::QuotaReserved);
-    if succeeded_at.is_none() {
+    if conditions::find(&step.status.conditions, ConditionType::QuotaReserved).is_none() {
         let type_ = ConditionType::QuotaReserved;
         set_condition(&mut step.status, type_, ConditionStatus::False, REASON, "", now);
     }
-    if let Some(left) = remaining(succeeded_at.unwrap_or(now), policy.success_ttl.signed(), now) {
+    if let Some(left) = until(deadline::succeeded_components(&step.status, policy, now), now) {
         return wait(step, left);
     }
     match delete_components(observed, policy, now) {

@@ -136,7 +136,10 @@ fn an_event_is_told_again_in_another_attempt_but_not_within_one() {
         sim.settle();
         sim.settle();
     }
-    assert_eq!(sim.notes().len(), 2);
+    for reason in ["Unhealthy", "PodFailed"] {
+        let told = sim.events().iter().filter(|event| event.reason == reason).count();
+        assert_eq!(told, 2, "{reason}");
+    }
 }
 
 #[test]

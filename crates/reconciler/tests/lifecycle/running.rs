@@ -118,12 +118,13 @@ fn a_failed_pod_has_the_failure_grace_and_then_costs_a_retry() {
     assert_eq!(sim.settle(), after(60));
     assert_eq!(sim.condition(UNHEALTHY), "True FoundFailedPods: ");
     assert_eq!(sim.since(UNHEALTHY), 10);
-    assert!(sim.events().is_empty());
+    let pod = "PodFailed: pod train-0 on node node-a";
+    assert_eq!(sim.notes(), [pod]);
     assert_eq!(sim.later(59), after(1));
     assert_eq!(sim.writes(), ["status Running"]);
     sim.later(1);
     assert_eq!(sim.phase(), Phase::Resetting);
-    assert_eq!(sim.notes(), ["Unhealthy: FoundFailedPods: 1 failed pods"]);
+    assert_eq!(sim.notes(), [pod, "Unhealthy: FoundFailedPods: 1 failed pods"]);
 }
 
 #[test]

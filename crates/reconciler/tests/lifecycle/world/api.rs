@@ -9,6 +9,7 @@ use appwrapper_reconciler::{
     evidence::{CachedRead, Doubt, UncachedRead},
     observation::Observation,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
 use super::{Fault, Note, ObjectKey, World};
@@ -255,6 +256,28 @@ impl Cluster for World {
             None => {}
         }
         Ok(answer)
+    }
+
+    async fn expire(&self, observed: &AppWrapper) -> Result<(), Error> {
+        let fault = {
+            let mut state = self.state();
+            let fault = state.log("delete appwrapper".to_owned(), true);
+            if matches!(fault, Some(Fault::Refuse(_) | Fault::Never(_) | Fault::Lose)) {
+                return Err(failed("delete", &fault.unwrap_or(Fault::Lose)));
+            }
+            let mut live = match state.precondition(observed) {
+                Err(Error::Gone) => return Ok(()),
+                live => live?,
+            };
+            let is_kept = live.metadata.finalizers.as_ref().is_some_and(|all| !all.is_empty());
+            live.metadata.deletion_timestamp = Some(Time(state.now));
+            state.store_wrapper(is_kept.then_some(live));
+            fault
+        };
+        if fault == Some(Fault::Crash) {
+            die().await;
+        }
+        Ok(())
     }
 
     fn tell(&self, _: &AppWrapper, observation: Observation) {
