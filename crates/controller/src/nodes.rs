@@ -1,7 +1,9 @@
 //! The node monitor: which resources of which nodes Autopilot has marked `NoExecute` (spec/config-metrics-deploy.md section 3).
 //!
 //! Marks are node labels. Only metadata is watched and only marked nodes are remembered. Upstream's second map, of what a
-//! node cannot schedule, is read by nobody there and is left out.
+//! node cannot schedule, served to lower the lending limit of a ClusterQueue. That went with 1.1, and with it every right
+//! on ClusterQueues, so the map is read by nobody and is left out; pods are kept off such nodes by their affinity and the
+//! scheduler.
 
 use std::{
     collections::HashMap,

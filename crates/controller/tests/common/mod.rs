@@ -14,7 +14,7 @@ pub mod ring;
 
 use std::{sync::Arc, time::Duration};
 
-use appwrapper_api::config::Config;
+use appwrapper_api::config::{AutopilotConfig, Config};
 use appwrapper_cache_management::{Kinds, Settings};
 use appwrapper_controller::{
     ledger::Ledger,
@@ -67,12 +67,20 @@ impl Controller {
             divergence_limit: Duration::from_secs(60),
         });
         let clock = server.clone();
-        let (_, node_changes) = watch::channel(());
+        let (node_sender, node_changes) = watch::channel(());
+        let faults = nodes::Faults::default();
+        let monitor = nodes::watch(
+            server.client_as("nodes"),
+            AutopilotConfig::default(),
+            faults.clone(),
+            node_sender,
+        );
+        let monitor = tokio::spawn(monitor);
         let environment = Environment {
             client: server.client_as("controller"),
             metrics: Arc::clone(&metrics),
             defaults: Defaults::new(&Config::default().appwrapper),
-            nodes: nodes::Faults::default(),
+            nodes: faults,
             node_changes,
             limiter: Arc::new(Limiter::new(50.0, 100.0)),
             permits: Arc::new(Semaphore::new(16)),
@@ -103,7 +111,7 @@ impl Controller {
             metrics,
             tenure,
             stop,
-            tasks: vec![watching, holding],
+            tasks: vec![watching, holding, monitor],
         }
     }
 
