@@ -61,5 +61,7 @@ pub const FINALIZER: &str = "workload.codeflare.dev/finalizer";
 pub const CONTROLLER_NAME: &str = "workload.codeflare.dev/appwrapper-controller";
 /// `reportingController` of events.
 pub const EVENT_REPORTER: &str = "workload.codeflare.dev/appwrapper";
+/// Prefix of the names of the controller's Leases.
+pub const RING: &str = "appwrapper";
 /// Prefix of the annotations read from the AppWrapper's own metadata.
 pub const ANNOTATION_PREFIX: &str = "workload.codeflare.dev.appwrapper/";

@@ -32,7 +32,7 @@ const FAREWELL: Duration = Duration::from_secs(12);
 
 /// Names of the ring's Leases, labels and annotations.
 pub fn ring() -> RingNames {
-    RingNames::new("appwrapper", appwrapper_api::GROUP)
+    RingNames::new(appwrapper_api::RING, appwrapper_api::GROUP)
 }
 
 /// What a replica needs to know besides what its shards do.
