@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use appwrapper_testkit::cluster::apply::apply_yaml;
 use appwrapper_testkit::cluster::{Cluster, ClusterOptions};
-use appwrapper_testkit::controller::{self, Controller, ControllerOptions, program};
+use appwrapper_testkit::controller::{self, Controller, ControllerOptions, program, shipped_config};
 use appwrapper_testkit::proxy::{Proxy, RequestKind};
 use kube::Client;
 use serde_json::Value;
@@ -33,6 +33,14 @@ metadata:
   labels: {workload.codeflare.dev/aggregate-to-manager: 'true'}
 rules:
 - {apiGroups: [example.com], resources: ['*'], verbs: [create, delete, get, list, watch]}
+";
+
+/// And what the administrator lets be wrapped. What tests wrap to see it fail for another reason is here as well.
+const ALLOWED_KINDS: &str = "
+appwrapper:
+  admission:
+    allowedKinds: [ConfigMap, Gadget, PersistentVolume, Pod, Secret, Service, apps/*, batch/Job, example.com/*,
+      jobset.x-k8s.io/*, kubeflow.org/*, nobody.example.org/*, ray.io/*]
 ";
 
 /// A running cluster and controller.
@@ -71,6 +79,7 @@ impl World {
                 .unwrap();
         }
         apply_yaml(&cluster.client(), FURTHER_KINDS).await.unwrap();
+        let options = allowing_further_kinds(&cluster, options);
         let controller = Controller::start(&cluster, options.through(&proxy)).await.unwrap();
         Self {
             controller: Some(controller),
@@ -93,6 +102,7 @@ impl World {
     pub async fn replace_controller(&mut self, name: &str) {
         self.controller.take().expect("a controller runs").kill().unwrap();
         let options = ControllerOptions::default().named(name).through(&self.proxy);
+        let options = allowing_further_kinds(&self.cluster, options);
         self.controller = Some(Controller::start(&self.cluster, options).await.unwrap());
     }
 
@@ -148,6 +158,14 @@ impl World {
         }
         self.cluster.stop().await.unwrap();
     }
+}
+
+/// With the shipped configuration but for the kinds that may be wrapped.
+fn allowing_further_kinds(cluster: &Cluster, options: ControllerOptions) -> ControllerOptions {
+    let shipped = std::fs::read_to_string(shipped_config()).unwrap();
+    let path = cluster.dir().join("controller.yaml");
+    std::fs::write(&path, shipped + ALLOWED_KINDS).unwrap();
+    options.config(path)
 }
 
 /// The definition of a kind, of which nothing but its names is said.

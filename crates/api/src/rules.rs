@@ -14,9 +14,8 @@ use serde_json::Value;
 use crate::{
     ANNOTATION_PREFIX,
     appwrapper::{AppWrapper, Component},
-    config::{AdmissionConfig, KindPattern},
+    config::AdmissionConfig,
     declared,
-    facts::TypeRef,
 };
 
 /// Longest value of a label; the name of an AppWrapper is one on each of its components.
@@ -104,44 +103,11 @@ impl Violation {
     }
 }
 
-/// What the configuration adds to the rules.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Limits<'a> {
-    admission: Option<&'a AdmissionConfig>,
-}
-
-impl<'a> Limits<'a> {
-    /// The limits of a configuration.
-    pub fn of(admission: &'a AdmissionConfig) -> Self {
-        Self {
-            admission: Some(admission),
-        }
-    }
-
-    fn allows(self, type_ref: &TypeRef) -> bool {
-        self.admission.is_none_or(|admission| {
-            admission
-                .allowed_kinds
-                .iter()
-                .any(|pattern: &KindPattern| pattern.covers(type_ref))
-        })
-    }
-
-    fn allows_privileged(self) -> bool {
-        self.admission
-            .is_some_and(|admission| admission.unsafe_allow_privileged_kinds)
-    }
-
-    fn max_components(self) -> usize {
-        self.admission.map_or(usize::MAX, |admission| admission.max_components)
-    }
-}
-
-/// The first rule that the AppWrapper breaks, if any. Without a configuration, so without its allow-list and its limits:
-/// an AppWrapper that was let in under another configuration keeps running.
-pub fn check(wrapper: &AppWrapper) -> Result<(), Violation> {
+/// The first rule that the AppWrapper breaks, if any, for the controller before it creates anything. How many pod sets there
+/// may be is between Kueue and the webhook: without Kueue no number is too large, and an AppWrapper without any succeeds.
+pub fn check(wrapper: &AppWrapper, admission: &AdmissionConfig) -> Result<(), Violation> {
     let mut violations = Vec::new();
-    structure(wrapper, Limits::default(), &mut violations);
+    structure(wrapper, admission, usize::MAX, &mut violations);
     violations.into_iter().next().map_or(Ok(()), Err)
 }
 
@@ -149,11 +115,10 @@ pub fn check(wrapper: &AppWrapper) -> Result<(), Violation> {
 /// components is not looked into.
 pub fn violations(wrapper: &AppWrapper, admission: &AdmissionConfig) -> Vec<Violation> {
     let mut violations = Vec::new();
-    let pod_sets = structure(wrapper, Limits::of(admission), &mut violations);
-    let Some(pod_sets) = pod_sets else {
+    let limit = admission.max_pod_sets;
+    let Some(pod_sets) = structure(wrapper, admission, limit, &mut violations) else {
         return violations;
     };
-    let limit = admission.max_pod_sets;
     let components = |message: String| Violation::new(Rule::PodSets, Fault::Invalid, "spec.components", message);
     if pod_sets == 0 {
         violations.push(components(
@@ -169,7 +134,12 @@ pub fn violations(wrapper: &AppWrapper, admission: &AdmissionConfig) -> Vec<Viol
 }
 
 /// Applies the rules to each part; returns the number of pod sets, if the parts were looked at.
-fn structure(wrapper: &AppWrapper, limits: Limits<'_>, violations: &mut Vec<Violation>) -> Option<usize> {
+fn structure(
+    wrapper: &AppWrapper,
+    admission: &AdmissionConfig,
+    max_pod_sets: usize,
+    violations: &mut Vec<Violation>,
+) -> Option<usize> {
     let key = wrapper.key();
     if key.name.len() > LABEL_VALUE_LIMIT {
         violations.push(Violation::new(
@@ -184,7 +154,7 @@ fn structure(wrapper: &AppWrapper, limits: Limits<'_>, violations: &mut Vec<Viol
         ));
     }
     let components = &wrapper.spec.components;
-    if components.len() > limits.max_components() {
+    if components.len() > admission.max_components {
         violations.push(Violation::new(
             Rule::ComponentCount,
             Fault::Invalid,
@@ -192,12 +162,11 @@ fn structure(wrapper: &AppWrapper, limits: Limits<'_>, violations: &mut Vec<Viol
             format!(
                 "there are {} components; at most {} are allowed (appwrapper.admission.maxComponents)",
                 components.len(),
-                limits.max_components()
+                admission.max_components
             ),
         ));
         return None;
     }
-    let max_pod_sets = limits.admission.map_or(usize::MAX, |admission| admission.max_pod_sets);
     let mut names = HashSet::new();
     let mut pod_sets = 0;
     for (position, component) in components.iter().enumerate() {
@@ -224,7 +193,7 @@ fn structure(wrapper: &AppWrapper, limits: Limits<'_>, violations: &mut Vec<Viol
             namespace: &key.namespace,
             name: &key.name,
         };
-        object::check(head, &object, &place, limits, violations);
+        object::check(head, &object, &place, admission, violations);
         if let Some(name) = &head.name
             && !names.insert((head.type_ref.group(), &head.type_ref.kind, name))
         {
@@ -271,6 +240,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::config::KindPattern;
 
     fn wrapper(name: &str, templates: Vec<Value>) -> AppWrapper {
         let components: Vec<_> = templates
@@ -291,13 +261,8 @@ mod tests {
     #[test]
     fn a_plain_appwrapper_breaks_no_rule() {
         let own = json!({"name": "s", "namespace": "ns"});
-        assert_eq!(
-            check(&wrapper(
-                "a",
-                vec![service(own), service(json!({"generateName": "s-"}))]
-            )),
-            Ok(())
-        );
+        let plain = wrapper("a", vec![service(own), service(json!({"generateName": "s-"}))]);
+        assert_eq!(check(&plain, &AdmissionConfig::default()), Ok(()));
     }
 
     #[rstest]
@@ -309,7 +274,15 @@ mod tests {
     #[case::nested(vec![json!({"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "metadata": {"name": "x"}})], "spec.components[0].template")]
     #[case::no_pod_template(vec![json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {}})], "spec.components[0].template")]
     fn a_broken_rule_names_its_field(#[case] templates: Vec<Value>, #[case] field: &str) {
-        assert_eq!(check(&wrapper("a", templates)).unwrap_err().field, field);
+        let violation = check(&wrapper("a", templates), &AdmissionConfig::default()).unwrap_err();
+        assert_eq!(violation.field, field);
+    }
+
+    fn every_kind() -> AdmissionConfig {
+        AdmissionConfig {
+            allowed_kinds: vec![KindPattern::try_from("*".to_owned()).unwrap()],
+            ..AdmissionConfig::default()
+        }
     }
 
     #[rstest]
@@ -332,7 +305,7 @@ mod tests {
             json!({"template": pod})
         };
         let object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "o", "annotations": {NAME: rule}}, "spec": spec});
-        let found = check(&wrapper("a", vec![object])).err();
+        let found = check(&wrapper("a", vec![object]), &every_kind()).err();
         assert_eq!(found.is_some(), message.is_some(), "{found:?}");
         if let (Some(found), Some(message)) = (found, message) {
             assert_eq!(
@@ -350,7 +323,7 @@ mod tests {
         wrapper.spec.components[0]
             .annotations
             .insert(name.into(), "status.a=b".into());
-        let found = check(&wrapper).unwrap_err();
+        let found = check(&wrapper, &every_kind()).unwrap_err();
         assert_eq!(found.field, format!("spec.components[0].annotations[{name}]"));
         assert!(
             found
@@ -361,22 +334,47 @@ mod tests {
     }
 
     #[test]
-    fn the_controller_knows_no_limits_of_a_configuration() {
+    fn the_controller_leaves_the_number_of_pod_sets_to_the_webhook() {
+        let jobs = |count: usize| {
+            let job = |index| {
+                json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": format!("j{index}")},
+                    "spec": {"template": {"spec": {"containers": [{"name": "c"}]}}}})
+            };
+            wrapper("a", (0..count).map(job).collect())
+        };
+        let admission = AdmissionConfig::default();
+        for count in [0, 9] {
+            assert_eq!(check(&jobs(count), &admission), Ok(()));
+            let found = violations(&jobs(count), &admission);
+            assert_eq!(found.len(), 1);
+            assert_eq!(
+                (found[0].rule, found[0].field.as_str()),
+                (Rule::PodSets, "spec.components")
+            );
+        }
+    }
+
+    #[rstest]
+    #[case::not_listed("example.com/v1", "Widget", "example.com/Widget may not be wrapped")]
+    #[case::privileged(
+        "rbac.authorization.k8s.io/v1",
+        "RoleBinding",
+        "cannot be wrapped; create RoleBinding directly"
+    )]
+    fn the_controller_creates_no_kind_that_the_configuration_forbids(
+        #[case] api_version: &str,
+        #[case] kind: &str,
+        #[case] told: &str,
+    ) {
         let mut custom = service(json!({"name": "s"}));
-        custom["kind"] = "Widget".into();
-        custom["apiVersion"] = "example.com/v1".into();
-        assert_eq!(check(&wrapper("a", vec![custom.clone()])), Ok(()));
-        let fields: Vec<_> = violations(&wrapper("a", vec![custom]), &AdmissionConfig::default())
-            .into_iter()
-            .map(|violation| (violation.rule, violation.field))
-            .collect();
+        custom["apiVersion"] = api_version.into();
+        custom["kind"] = kind.into();
+        let violation = check(&wrapper("a", vec![custom]), &AdmissionConfig::default()).unwrap_err();
         assert_eq!(
-            fields,
-            [
-                (Rule::Kind, "spec.components[0].template".to_owned()),
-                (Rule::PodSets, "spec.components".to_owned())
-            ]
+            (violation.rule, violation.field.as_str()),
+            (Rule::Kind, "spec.components[0].template")
         );
+        assert!(violation.message.contains(told), "{violation}");
     }
 
     #[test]
@@ -385,16 +383,16 @@ mod tests {
             max_components: 2,
             ..AdmissionConfig::default()
         };
-        let found = violations(&wrapper("a", vec![json!(1); 3]), &admission);
+        let many = wrapper("a", vec![json!(1); 3]);
+        let found = violations(&many, &admission);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].rule, Rule::ComponentCount);
+        assert_eq!(check(&many, &admission), Err(found[0].clone()));
     }
 
     #[test]
     fn a_name_that_cannot_be_a_label_is_refused() {
-        assert_eq!(
-            check(&wrapper(&"a".repeat(64), vec![])).unwrap_err().field,
-            "metadata.name"
-        );
+        let violation = check(&wrapper(&"a".repeat(64), vec![]), &AdmissionConfig::default()).unwrap_err();
+        assert_eq!(violation.field, "metadata.name");
     }
 }

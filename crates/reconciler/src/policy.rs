@@ -5,7 +5,7 @@ use std::sync::Arc;
 use appwrapper_api::{
     AnnotationFault, Annotations, GoDuration,
     annotations::suffix,
-    config::{AppWrapperConfig, AutopilotConfig},
+    config::{AdmissionConfig, AppWrapperConfig, AutopilotConfig},
 };
 
 /// Resolved limits.
@@ -37,6 +37,8 @@ pub struct Policy {
     pub scheduler_name: Arc<str>,
     /// Node health to inject, if it is switched on.
     pub anti_affinity: Option<Arc<AutopilotConfig>>,
+    /// What may be created at all.
+    pub admission: Arc<AdmissionConfig>,
 }
 
 /// What all AppWrappers share of the configuration, made once.
@@ -45,6 +47,7 @@ pub struct Defaults {
     config: Arc<AppWrapperConfig>,
     scheduler_name: Arc<str>,
     anti_affinity: Option<Arc<AutopilotConfig>>,
+    admission: Arc<AdmissionConfig>,
 }
 
 impl Defaults {
@@ -57,6 +60,7 @@ impl Defaults {
         Self {
             scheduler_name: config.scheduler_name.as_str().into(),
             anti_affinity: autopilot.map(Arc::new),
+            admission: Arc::new(config.admission.clone()),
             config: Arc::new(config.clone()),
         }
     }
@@ -102,6 +106,7 @@ impl Defaults {
             retryable_exit_codes: annotations.retryable_exit_codes.clone(),
             scheduler_name: Arc::clone(&self.scheduler_name),
             anti_affinity: self.anti_affinity.clone(),
+            admission: Arc::clone(&self.admission),
         };
         (policy, faults)
     }

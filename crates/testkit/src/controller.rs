@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, bail};
 use kube::api::{Api, ListParams};
 use rustix::process::{Pid, Signal, kill_process};
 
-pub use options::{ControllerOptions, program};
+pub use options::{ControllerOptions, program, shipped_config};
 
 use crate::cluster::{Cluster, apply, client_from};
 use metrics::Scrape;

@@ -88,6 +88,26 @@ pub async fn an_unknown_kind_fails_by_its_name(world: &World) {
     }
 }
 
+/// Kinds that the configuration does not list, or never allows, although no webhook stood in their way.
+pub async fn a_kind_that_may_not_be_wrapped_fails_by_its_name(world: &World) {
+    let team = world.team("forbidden-kind").await;
+    for (name, api_version, kind, told) in [
+        ("not-listed", "v1", "LimitRange", "kind LimitRange may not be wrapped"),
+        (
+            "privileged",
+            "rbac.authorization.k8s.io/v1",
+            "RoleBinding",
+            "kinds of rbac.authorization.k8s.io hand out rights",
+        ),
+    ] {
+        let forbidden = component(api_version, kind, name, &json!({}));
+        team.submit(name, &[config_map(name), forbidden]).await;
+        fails(&team, name, "CreateFailed", told).await;
+        // Not even what stands before it was created.
+        assert_eq!(team.find("v1", "ConfigMap", name).await, None);
+    }
+}
+
 /// A kind whose definition is removed under a running AppWrapper, and comes back.
 pub async fn a_kind_whose_definition_goes_away(world: &World) {
     let team = world.team("definition-gone").await;
@@ -213,9 +233,11 @@ pub async fn replicas_out_of_range_are_named(world: &World) {
 pub async fn a_name_that_cannot_be_a_label_is_refused(world: &World) {
     let team = world.team("long-name").await;
     let name = "n".repeat(64);
-    team.submit(&name, &[config_map("a")]).await;
-    fails(&team, &name, "CreateFailed", "63").await;
-    assert_eq!(team.find("v1", "ConfigMap", "a").await, None);
+    let refused = team
+        .try_create(&wrapper(&name, &[config_map("a")], &[]))
+        .await
+        .unwrap_err();
+    assert!(refused.to_string().contains("at most 63 characters"), "{refused}");
     let longest = "n".repeat(63);
     team.submit(&longest, &[config_map("a"), job("a", &[])]).await;
     team.reaches(&longest, "Succeeded").await;

@@ -48,6 +48,7 @@ const TESTS: &[(&str, Test)] = tests![
     cases::c08_a_job_of_no_completions_succeeds,
     bad_input::a_template_that_is_no_object_is_refused,
     bad_input::an_unknown_kind_fails_by_its_name,
+    bad_input::a_kind_that_may_not_be_wrapped_fails_by_its_name,
     bad_input::a_kind_whose_definition_goes_away,
     bad_input::a_component_elsewhere_is_refused_by_name,
     bad_input::a_wrong_path_waits_to_be_put_right,

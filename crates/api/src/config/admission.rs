@@ -6,7 +6,7 @@ use super::ConfigError;
 use crate::facts::TypeRef;
 
 /// Most pod sets that any Kueue accepts in one Workload.
-const POD_SETS_CEILING: usize = 18;
+pub(crate) const POD_SETS_CEILING: usize = 18;
 /// Most components: more do not fit into an object of etcd's size anyway.
 const COMPONENTS_CEILING: usize = 10_000;
 
@@ -110,6 +110,11 @@ impl Default for AdmissionConfig {
 }
 
 impl AdmissionConfig {
+    /// Whether a type is on the list.
+    pub fn allows(&self, type_ref: &TypeRef) -> bool {
+        self.allowed_kinds.iter().any(|pattern| pattern.covers(type_ref))
+    }
+
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let within = |field, value: usize, ceiling: usize| {
             (1..=ceiling)

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::{Fault, Limits, PRIVILEGED_GROUPS, Rule, Violation};
+use super::{Fault, PRIVILEGED_GROUPS, Rule, Violation};
 use crate::{
-    ANNOTATION_PREFIX, APPWRAPPER_LABEL, appwrapper::PodSet, declared, facts::TypeRef, path::Path,
-    template::TemplateHead,
+    ANNOTATION_PREFIX, APPWRAPPER_LABEL, appwrapper::PodSet, config::AdmissionConfig, declared, facts::TypeRef,
+    path::Path, template::TemplateHead,
 };
 
 /// Fields of metadata that a user may set. The rest belongs to the API server or decides who deletes the object.
@@ -25,11 +25,22 @@ pub(super) fn check(
     head: &TemplateHead,
     object: &Value,
     place: &Place<'_>,
-    limits: Limits<'_>,
+    admission: &AdmissionConfig,
     violations: &mut Vec<Violation>,
 ) {
     let field = format!("{}.template", place.field);
-    violations.extend(check_kind(&head.type_ref, object, &field, limits));
+    if !is_api_version(&head.type_ref.api_version) {
+        violations.push(Violation::new(
+            Rule::Malformed,
+            Fault::Invalid,
+            format!("{field}.apiVersion"),
+            format!(
+                "{:.80?} is no API version; write v1 or group/v1",
+                head.type_ref.api_version
+            ),
+        ));
+    }
+    violations.extend(check_kind(&head.type_ref, object, &field, admission));
     if let Some(other) = head.namespace.as_deref()
         && !place.namespace.is_empty()
         && other != place.namespace
@@ -123,7 +134,20 @@ fn declared_violation(head: &TemplateHead, field: &str) -> Option<Violation> {
     ))
 }
 
-fn check_kind(type_ref: &TypeRef, object: &Value, field: &str, limits: Limits<'_>) -> Option<Violation> {
+/// Whether it is written as the API server writes it. `/v1`, which it takes for `v1`, would be a type of its own here, whose
+/// pods nobody infers.
+fn is_api_version(text: &str) -> bool {
+    let is_label = |label: &str| {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        !label.is_empty() && label.chars().all(plain)
+    };
+    let (group, version) = text
+        .split_once('/')
+        .map_or((None, text), |(group, version)| (Some(group), version));
+    is_label(version) && group.is_none_or(|group| group.split('.').all(is_label))
+}
+
+fn check_kind(type_ref: &TypeRef, object: &Value, field: &str, admission: &AdmissionConfig) -> Option<Violation> {
     let forbid = |rule, message: String| Some(Violation::new(rule, Fault::Forbidden, field, message));
     if type_ref.group() == crate::GROUP && &*type_ref.kind == crate::KIND {
         return forbid(
@@ -140,7 +164,7 @@ fn check_kind(type_ref: &TypeRef, object: &Value, field: &str, limits: Limits<'_
             ),
         );
     }
-    if PRIVILEGED_GROUPS.contains(&type_ref.group()) && !limits.allows_privileged() {
+    if PRIVILEGED_GROUPS.contains(&type_ref.group()) && !admission.unsafe_allow_privileged_kinds {
         return forbid(
             Rule::Kind,
             format!(
@@ -150,7 +174,7 @@ fn check_kind(type_ref: &TypeRef, object: &Value, field: &str, limits: Limits<'_
             ),
         );
     }
-    if !limits.allows(type_ref) {
+    if !admission.allows(type_ref) {
         let kind = match type_ref.group() {
             "" => type_ref.kind.to_string(),
             group => format!("{group}/{}", type_ref.kind),
@@ -217,7 +241,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{config::AdmissionConfig, template::Template};
+    use crate::template::Template;
 
     fn found(object: &Value, admission: &AdmissionConfig) -> Vec<String> {
         let template = Template::new(object);
@@ -227,13 +251,7 @@ mod tests {
             name: "a",
         };
         let mut violations = Vec::new();
-        check(
-            template.head().unwrap(),
-            object,
-            &place,
-            Limits::of(admission),
-            &mut violations,
-        );
+        check(template.head().unwrap(), object, &place, admission, &mut violations);
         violations.into_iter().map(|violation| violation.field).collect()
     }
 
@@ -275,6 +293,7 @@ mod tests {
     #[case::deletion(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), "c.template.metadata.deletionTimestamp")]
     #[case::status(json!({"status": {"phase": "Running"}}), "c.template.status")]
     #[case::label(json!({"metadata": {"labels": {"workload.codeflare.dev/appwrapper": "b"}}}), "c.template.metadata.labels[workload.codeflare.dev/appwrapper]")]
+    #[case::core_in_disguise(json!({"apiVersion": "/v1"}), "c.template.apiVersion")]
     #[case::list(json!({"items": []}), "c.template")]
     #[case::nested(json!({"apiVersion": "workload.codeflare.dev/v9", "kind": "AppWrapper"}), "c.template")]
     #[case::not_allowed(json!({"kind": "Secret"}), "c.template")]

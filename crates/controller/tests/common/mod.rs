@@ -37,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 /// Long enough for anything that does not wait for a grace period.
 pub const SOON: Duration = Duration::from_secs(30);
 const NAMESPACE: &str = "team";
+const EVERY_KIND: &str = "appwrapper:\n  admission:\n    allowedKinds: [\"*\"]\n";
 
 /// A controller at work.
 pub struct Controller {
@@ -79,7 +80,7 @@ impl Controller {
         let environment = Environment {
             client: server.client_as("controller"),
             metrics: Arc::clone(&metrics),
-            defaults: Defaults::new(&Config::default().appwrapper),
+            defaults: Defaults::new(&Config::from_yaml(EVERY_KIND).unwrap().appwrapper),
             nodes: faults,
             node_changes,
             limiter: Arc::new(Limiter::new(50.0, 100.0)),

@@ -50,7 +50,7 @@ pub(crate) fn decide(observed: &Observed<'_>, policy: &Policy, now: Timestamp) -
         .iter()
         .any(|component| recorded(component) == Recorded::Absent)
     {
-        if let Err(violation) = rules::check(observed.wrapper) {
+        if let Err(violation) = rules::check(observed.wrapper, &policy.admission) {
             return failed(step, policy, &violation.to_string(), true, now);
         }
         record_intents(observed.wrapper, &mut step.status, now);

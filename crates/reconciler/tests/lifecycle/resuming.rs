@@ -1,8 +1,9 @@
 //! Resuming: components are created in order, what may exist is written down before, refusals cost time and then a retry.
 
-use appwrapper_api::{ConditionType, Phase, TypeRef};
+use appwrapper_api::{ConditionType, Phase, TypeRef, config::AppWrapperConfig};
 use appwrapper_reconciler::observation::Observation;
-use serde_json::json;
+use rstest::rstest;
+use serde_json::{Value, json};
 
 use crate::{
     fixtures::*,
@@ -87,6 +88,29 @@ fn a_kind_that_is_not_served_fails_at_once() {
     sim.settle();
     assert_eq!(sim.phase(), Phase::Failed);
     assert!(sim.condition(ConditionType::QuotaReserved).starts_with("False Failed"));
+}
+
+/// The webhook was away, or let it in by another configuration.
+#[rstest]
+#[case::not_listed(widget("w"), "kind example.com/Widget may not be wrapped")]
+#[case::privileged(
+    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "w"}}),
+    "create RoleBinding directly"
+)]
+fn a_kind_that_the_configuration_forbids_is_named_and_nothing_is_created(#[case] forbidden: Value, #[case] told: &str) {
+    let wrapper = wrapper([job("first"), forbidden]);
+    let mut sim = Sim::configured(&AppWrapperConfig::default(), wrapper);
+    sim.settle();
+    assert_eq!(sim.phase(), Phase::Failed);
+    assert_eq!(sim.status().resetting_count, 0);
+    assert_eq!(sim.objects(), [""; 0]);
+    let notes = sim.notes();
+    assert!(
+        notes[0].starts_with("Unhealthy: CreateFailed: error creating components: spec.components[1].template: ")
+            && notes[0].contains(told),
+        "{notes:?}"
+    );
+    assert!(sim.condition(ConditionType::QuotaReserved).starts_with("False"));
 }
 
 #[test]

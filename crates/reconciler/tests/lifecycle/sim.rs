@@ -47,9 +47,11 @@ pub fn after(seconds: i64) -> Pass {
 pub const ON_CHANGE: Pass = Pass::Rest(Requeue::OnChange);
 
 impl Sim {
-    /// A world with this AppWrapper, stored and seen.
+    /// A world with this AppWrapper, stored and seen. Every kind may be wrapped that hands out no rights.
     pub fn of(wrapper: AppWrapper) -> Self {
-        Self::configured(&AppWrapperConfig::default(), wrapper)
+        let mut config = AppWrapperConfig::default();
+        config.admission.allowed_kinds = vec!["*".to_owned().try_into().unwrap()];
+        Self::configured(&config, wrapper)
     }
 
     pub fn configured(config: &AppWrapperConfig, wrapper: AppWrapper) -> Self {

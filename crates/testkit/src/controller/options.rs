@@ -26,11 +26,17 @@ pub fn program(name: &str) -> PathBuf {
     }
 }
 
+/// The configuration of the overlay for controllers that are processes.
+pub fn shipped_config() -> PathBuf {
+    repository().join("deploy/overlays/dev/config.yaml")
+}
+
 /// How a controller is to be started.
 #[derive(Debug, Clone)]
 pub struct ControllerOptions {
     pub(super) name: String,
     pub(super) program: PathBuf,
+    pub(super) config: PathBuf,
     pub(super) server: Option<String>,
     pub(super) joins: bool,
     pub(super) arguments: Vec<String>,
@@ -42,6 +48,7 @@ impl Default for ControllerOptions {
         Self {
             name: "controller".to_owned(),
             program: program("appwrapper-controller"),
+            config: shipped_config(),
             server: None,
             joins: false,
             arguments: Vec::new(),
@@ -62,6 +69,13 @@ impl ControllerOptions {
     #[must_use]
     pub fn program(mut self, program: impl Into<PathBuf>) -> Self {
         self.program = program.into();
+        self
+    }
+
+    /// The configuration file, [`shipped_config`] by default.
+    #[must_use]
+    pub fn config(mut self, config: impl Into<PathBuf>) -> Self {
+        self.config = config.into();
         self
     }
 
@@ -98,7 +112,7 @@ impl ControllerOptions {
         let mut command = Command::new(&self.program);
         command
             .arg("--config")
-            .arg(repository().join("deploy/overlays/dev/config.yaml"))
+            .arg(&self.config)
             .args(["--metrics-bind-address", "127.0.0.1:0"])
             .args(["--health-bind-address", "127.0.0.1:0"])
             .args(["--namespace", NAMESPACE, "--identity", &self.name])
