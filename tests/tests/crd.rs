@@ -1,5 +1,6 @@
 //! Our CustomResourceDefinition accepts what the Go controller's accepts, and shows it in the same way: both have one
-//! structure. The Go controller's comes from its own module at the pinned version, by `go mod download`.
+//! structure, beside which ours has rules (`crd_rules.rs`). The Go controller's comes from its own module at the pinned
+//! version, by `go mod download`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -26,13 +27,14 @@ fn definition(path: &Path) -> Value {
     spec
 }
 
-/// Drops descriptions, and puts into order what has none. `of_fields`: the node maps names of fields, one of which may be
-/// called `description`.
+/// Drops descriptions and rules, and puts into order what has none. `of_fields`: the node maps names of fields, one of
+/// which may be called `description`.
 fn bare(node: &mut Value, of_fields: bool) {
     match node {
         Value::Object(fields) => {
             if !of_fields {
                 fields.remove("description");
+                fields.remove("x-kubernetes-validations");
             }
             for (name, field) in fields {
                 if let (false, "required" | "enum", Value::Array(items)) = (of_fields, name.as_str(), &mut *field) {

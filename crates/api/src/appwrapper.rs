@@ -33,10 +33,11 @@ pub struct AppWrapper {
 /// What is wanted of an AppWrapper.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = crd::rules::of_spec()))]
 pub struct AppWrapperSpec {
     /// The wrapped resources, in the order in which they are created.
     #[serde(default)]
-    #[schemars(!default)]
+    #[schemars(!default, extend("x-kubernetes-validations" = crd::rules::of_components()))]
     pub components: Vec<Component>,
     /// No component may be deployed while this is true. Absent means false; Kueue clears it by removing the field.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -54,6 +55,7 @@ fn is_false(value: &bool) -> bool {
 /// One wrapped resource.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = crd::rules::of_component()))]
 pub struct Component {
     /// Free-form annotations; the controller reads nothing from them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

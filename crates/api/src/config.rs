@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 
+pub(crate) use self::admission::POD_SETS_CEILING;
 pub use self::admission::{AdmissionConfig, KindPattern};
 use crate::duration::GoDuration;
 

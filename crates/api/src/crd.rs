@@ -1,7 +1,9 @@
 //! The CustomResourceDefinition, generated from the types.
 //!
-//! It accepts what the Go controller's CRD accepts: no rule, no default and no limit beyond the types, and nothing
-//! required at the root (spec/api.md section 1). `cargo xtask generate` writes it to `deploy/crd/`.
+//! Its structure is that of the Go controller's CRD: no default and no limit beyond the types, and nothing required at the
+//! root (spec/api.md section 1). Beside that it carries a few [`rules`]. `cargo xtask generate` writes it to `deploy/crd/`.
+
+pub(crate) mod rules;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::schema::StructuralSchemaRewriter;
@@ -51,6 +53,7 @@ pub fn manifest() -> Value {
                 "schema": {"openAPIV3Schema": {
                     "type": "object",
                     "description": "A group of Kubernetes objects that is queued, deployed, watched over and retried as one workload.",
+                    "x-kubernetes-validations": rules::of_appwrapper(),
                     "properties": {
                         "apiVersion": {"type": "string"},
                         "kind": {"type": "string"},
