@@ -132,6 +132,7 @@ impl Keeper {
             match role {
                 Role::Idle => self.cool(),
                 Role::Warm => drop(self.warm()),
+                Role::Next => {}
                 Role::Holder { tenure, .. } | Role::HandingOver { tenure } if self.over.as_ref() == Some(&tenure) => {}
                 Role::Holder { tenure, takeover } => {
                     self.act(&tenure, takeover, &mut roles).await;

@@ -143,7 +143,7 @@ impl Replica {
         ring.spawn(set.run());
         let mut helpers = JoinSet::new();
         helpers.spawn(lead(handle.clone(), Arc::clone(&environment.metrics)));
-        helpers.spawn(ready(handle.clone(), board.clone(), health.clone()));
+        helpers.spawn(ready(handle.clone(), board.clone(), health.clone(), duration * 2));
         helpers.spawn(live(handle.clone(), health, Arc::clone(&clock), duration));
         tokio::select! {
             Some(result) = ring.join_next() => match result {
@@ -204,29 +204,37 @@ fn stranger(leader: &State) -> Option<String> {
     }
 }
 
-/// Ready once everything that is to be warm here is. An API server that is away later changes nothing; a stranger on the
-/// leader's Lease does, since then nothing is done here.
-async fn ready(handle: ShardSetHandle, board: Board, health: Health) {
+/// Ready once the leader has said what is to be held and warm here, and all that is: a rollout waits for it, and the next old
+/// replica may then go. Nothing else waits for a leader, so neither does this for longer than `patience`. An API server that
+/// is away later changes nothing; a stranger on the leader's Lease does, since then nothing is done here.
+async fn ready(handle: ShardSetHandle, board: Board, health: Health, patience: Duration) {
     let (mut leader, mut roles, mut synced) = (handle.leader(), handle.roles(), board.changes());
+    let mut placed = handle.placed();
     let mut unready = Some(health.not_ready("shards", "the Leases of the shards are not known yet"));
     let mut was_ready = false;
+    let patience = tokio::time::sleep(patience);
+    tokio::pin!(patience);
     loop {
         let foreign = stranger(&leader.borrow_and_update());
-        let cold: Vec<String> = {
+        // Before the roles, which are at least as new.
+        let told = *placed.borrow_and_update() || patience.is_elapsed();
+        let (known, cold): (bool, Vec<String>) = {
             let roles = roles.borrow_and_update();
             let cold = roles
                 .iter()
                 .filter(|(id, role)| **role != Role::Idle && !board.is_synced(**id));
             let cold = cold.map(|(id, _)| id.to_string()).collect();
-            was_ready |= !roles.is_empty() && Vec::is_empty(&cold);
-            cold
+            let known = !roles.is_empty();
+            was_ready |= told && known && Vec::is_empty(&cold);
+            (known, cold)
         };
         let because = match foreign {
             Some(holder) => Some(format!(
                 "waits for {holder}, which holds the Lease {LEADER_LEASE} and is none of our replicas; end that controller"
             )),
             None if was_ready => None,
-            None if cold.is_empty() => Some("the Leases of the shards are not known yet".to_owned()),
+            None if !known => Some("the Leases of the shards are not known yet".to_owned()),
+            None if cold.is_empty() => Some("the leader has not said yet who should hold which shard".to_owned()),
             None => Some(format!(
                 "AppWrappers and pods are not listed yet of shards {}",
                 cold.join(", ")
@@ -241,7 +249,9 @@ async fn ready(handle: ShardSetHandle, board: Board, health: Health) {
         tokio::select! {
             changed = leader.changed() => if changed.is_err() { return },
             changed = roles.changed() => if changed.is_err() { return },
+            changed = placed.changed() => if changed.is_err() { return },
             _ = synced.changed() => {}
+            () = &mut patience, if !patience.is_elapsed() => {}
         }
     }
 }

@@ -61,7 +61,7 @@ pub(crate) struct Sign {
     pub(crate) uid: Option<String>,
     pub(crate) holder: String,
     renewed: Option<MicroTime>,
-    acquired: Option<MicroTime>,
+    pub(crate) acquired: Option<MicroTime>,
     transitions: Option<i32>,
     duration: Option<i32>,
 }

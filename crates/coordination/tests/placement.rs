@@ -13,6 +13,7 @@ mod sim;
 use std::collections::{BTreeMap, BTreeSet};
 
 use appwrapper_coordination::shards::{Candidate, Placement, ShardCount, ShardId, Situation, place, weight};
+use jiff::Timestamp;
 use sim::Rng;
 
 type Placements = BTreeMap<ShardId, Placement>;
@@ -31,6 +32,8 @@ struct Ring {
     shards: Vec<ShardId>,
     members: Vec<Candidate>,
     holders: BTreeMap<ShardId, String>,
+    acquired: BTreeMap<ShardId, Timestamp>,
+    moves: u32,
     published: Placements,
     newest: String,
     place: Place,
@@ -42,6 +45,8 @@ impl Ring {
             shards: ShardCount::new(count).unwrap().shards().collect(),
             members: Vec::new(),
             holders: BTreeMap::new(),
+            acquired: BTreeMap::new(),
+            moves: 0,
             published: Placements::new(),
             newest: "t1".to_owned(),
             place,
@@ -55,6 +60,7 @@ impl Ring {
             members: &self.members,
             newest: &self.newest,
             holders: &self.holders,
+            acquired: &self.acquired,
             published: &self.published,
             backups: 1,
             moves: 2,
@@ -62,13 +68,47 @@ impl Ring {
         self.published = (self.place)(&situation);
     }
 
+    fn give(&mut self, shard: ShardId, to: &str) {
+        if self.holders.insert(shard, to.to_owned()).as_deref() != Some(to) {
+            self.moves += 1;
+            let now = Timestamp::from_second(self.moves.into()).unwrap();
+            self.acquired.insert(shard, now);
+        }
+    }
+
     /// The moves that were published are made.
     fn follow(&mut self) {
-        for (shard, placement) in &self.published {
+        for (shard, placement) in self.published.clone() {
             if let Some(holder) = &placement.holder {
-                self.holders.insert(*shard, holder.clone());
+                self.give(shard, holder);
             }
         }
+    }
+
+    /// SIGTERM: it releases to the backups that stand ready, before the leader has said a word, and is gone.
+    fn drain(&mut self, name: &str) -> Result<Vec<ShardId>, String> {
+        self.members
+            .iter_mut()
+            .find(|member| member.name == name)
+            .unwrap()
+            .draining = true;
+        let held: Vec<ShardId> = self
+            .shards
+            .iter()
+            .filter(|id| self.holders[*id] == name)
+            .copied()
+            .collect();
+        let mut moved = Vec::new();
+        for shard in held {
+            if let Some(backup) = self.published[&shard].backups.first().cloned() {
+                self.give(shard, &backup);
+                moved.push(shard);
+            }
+        }
+        moved.extend(self.settle()?);
+        self.members.retain(|member| member.name != name);
+        moved.extend(self.settle()?);
+        Ok(moved)
     }
 
     /// Rounds until nothing changes. Returns which shards changed hands, once per move.
@@ -168,42 +208,85 @@ fn history(seed: u64, place: Place) -> Result<(), String> {
     Ok(())
 }
 
+/// No shard is named more than once.
+fn each_once<'a>(moved: impl IntoIterator<Item = &'a ShardId>, what: &str) -> Result<(), String> {
+    let mut moves: BTreeMap<&ShardId, u32> = BTreeMap::new();
+    for shard in moved {
+        *moves.entry(shard).or_default() += 1;
+    }
+    match moves.iter().find(|(_, moves)| **moves > 1) {
+        Some((shard, moves)) => Err(format!("I8: {shard} moved {moves} times {what}")),
+        None => Ok(()),
+    }
+}
+
+/// One replica of `n` is drained, and another takes its place, as when a node is emptied.
+fn replacement(n: usize, count: u32, place: Place) -> Result<(), String> {
+    let mut ring = Ring::new(count, place);
+    for i in 0..n {
+        ring.members.push(member(&format!("m{i}"), "t1"));
+        ring.settle()?;
+    }
+    ring.check()?;
+    for i in 0..n {
+        let name = format!("m{i}");
+        let held = ring.holders.values().filter(|holder| **holder == name).count();
+        let mut moved = ring.drain(&name)?;
+        if moved.len() != held {
+            return Err(format!(
+                "I8: {} moves for {held} shards of one that was drained",
+                moved.len()
+            ));
+        }
+        ring.check()?;
+        ring.members.push(Candidate {
+            ready: false,
+            ..member(&format!("new{i}"), "t1")
+        });
+        moved.extend(ring.settle()?);
+        ring.members.last_mut().unwrap().ready = true;
+        moved.extend(ring.settle()?);
+        each_once(&moved, "when one was replaced")?;
+        ring.check()?;
+    }
+    Ok(())
+}
+
 /// A rollout of `n` replicas, one new pod at a time, each old one drained when a new one is there.
 fn rollout(n: usize, count: u32, place: Place) -> Result<(), String> {
     let mut ring = Ring::new(count, place);
     ring.members = (0..n).map(|i| member(&format!("old{i}"), "t1")).collect();
     ring.settle()?;
-    let mut moves: BTreeMap<ShardId, u32> = BTreeMap::new();
+    let mut moved = Vec::new();
     for i in 0..n {
         ring.members.push(member(&format!("new{i}"), "t2"));
         "t2".clone_into(&mut ring.newest);
-        let mut moved = ring.settle()?;
-        let old = ring
-            .members
-            .iter_mut()
-            .find(|member| member.name == format!("old{i}"))
-            .unwrap();
-        old.draining = true;
-        // It releases to the backups that stand ready, before the leader has said a word.
-        let gone = old.name.clone();
-        for (shard, holder) in ring.holders.iter_mut().filter(|(_, holder)| **holder == gone) {
-            if let Some(backup) = ring.published[shard].backups.first() {
-                holder.clone_from(backup);
-                moved.push(*shard);
-            }
-        }
         moved.extend(ring.settle()?);
-        ring.members.retain(|member| member.name != format!("old{i}"));
-        moved.extend(ring.settle()?);
-        for shard in moved {
-            *moves.entry(shard).or_default() += 1;
-        }
+        moved.extend(ring.drain(&format!("old{i}"))?);
     }
     ring.check()?;
-    match moves.iter().find(|(_, moves)| **moves > 1) {
-        Some((shard, moves)) => Err(format!("I8: {shard} moved {moves} times in a rollout of {n}")),
-        None => Ok(()),
+    each_once(&moved, &format!("in a rollout of {n}"))
+}
+
+/// Backups by weight alone, without a thought for what their heirs have already.
+fn without_heirs(situation: &Situation<'_>) -> Placements {
+    let mut placements = place(situation);
+    for (shard, placement) in &mut placements {
+        let others = situation.members.iter().filter(|member| !member.draining);
+        let others = others.filter(|member| placement.holder.as_ref() != Some(&member.name));
+        let heaviest = others.max_by_key(|member| weight(*shard, &member.name));
+        placement.backups = heaviest.map(|member| member.name.clone()).into_iter().collect();
     }
+    placements
+}
+
+/// Not knowing what has just moved.
+fn without_rest(situation: &Situation<'_>) -> Placements {
+    let nothing = BTreeMap::new();
+    place(&Situation {
+        acquired: &nothing,
+        ..*situation
+    })
 }
 
 /// What one would write first: shard modulo members.
@@ -262,7 +345,22 @@ fn a_rollout_moves_each_shard_once() {
 }
 
 #[test]
+fn a_replica_that_is_drained_and_replaced_moves_each_shard_once() {
+    for n in 2..=6 {
+        for count in [1, 2, 3, 4, 5, 8, 16, 64] {
+            replacement(n, count, place).unwrap_or_else(|wrong| panic!("{n} replicas, {count} shards: {wrong}"));
+        }
+    }
+}
+
+#[test]
 fn a_naive_placement_is_red() {
+    let drained = |place| {
+        let red = |(n, count)| replacement(n, count, place).is_err_and(|wrong| wrong.contains("I8"));
+        (2..=6).flat_map(|n| [4, 8, 16].map(|count| (n, count))).any(red)
+    };
+    assert!(drained(without_heirs));
+    assert!(drained(without_rest));
     assert!(
         (0..50)
             .any(|seed| history(seed, naive).is_err_and(|wrong| wrong.contains("I8") || wrong.contains("at a time")))

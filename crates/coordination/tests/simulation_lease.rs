@@ -50,12 +50,6 @@ const ROUGH: Plan = Plan {
     skew: [0; 3],
 };
 
-fn seeds(default: u64) -> std::ops::Range<u64> {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let first = number("SIM_FIRST").unwrap_or(0);
-    first..first + number("SIM_SEEDS").unwrap_or(default)
-}
-
 /// Writes to the one object for as long as the candidate holds the Lease, and now and then hands over.
 async fn work(
     candidate: sim::link::Link,
@@ -222,26 +216,13 @@ fn simulate(seed: u64, plan: Plan) -> (Vec<sim::server::Entry>, u32) {
 
 /// Runs seeds on all cores; the first that is red is reported with its number.
 fn all_green(count: u64, plan: Plan, check: impl Fn(&[sim::server::Entry], u32) -> oracle::Verdict + Sync) {
-    let range = seeds(count);
-    let next = std::sync::atomic::AtomicU64::new(range.start);
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    if seed >= range.end {
-                        return;
-                    }
-                    let (log, overlaps) = simulate(seed, plan);
-                    if let Err(wrong) = check(&log, overlaps) {
-                        if std::env::var("SIM_LOG").is_ok() {
-                            oracle::print(&log);
-                        }
-                        panic!("seed {seed}: {wrong}");
-                    }
-                }
-            });
+    sim::on_all_cores(sim::seeds(count), |seed| {
+        let (log, overlaps) = simulate(seed, plan);
+        let verdict = check(&log, overlaps);
+        if verdict.is_err() && std::env::var("SIM_LOG").is_ok() {
+            oracle::print(&log);
         }
+        verdict
     });
 }
 

@@ -1,7 +1,7 @@
 //! Seeded simulation of the whole ring: three replicas, rough weather, crashes, restarts, SIGTERM, stops, cuts, Leases stolen
 //! and deleted, the number of shards changed. Afterwards the weather clears, and all must be well again.
 //!
-//! `SIM_SEEDS=1000 cargo test -p appwrapper-coordination --test simulation_ring` runs more; a red seed prints its number, and
+//! `SIM_SEEDS=10000 cargo test -p appwrapper-coordination --test simulation_ring` runs more; a red seed prints its number, and
 //! `SIM_FIRST=<seed> SIM_SEEDS=1 SIM_LOG=1` shows what happened in it. A seed is about a minute of three replicas.
 
 #![allow(
@@ -28,12 +28,6 @@ struct Outcome {
     wrong: Option<String>,
 }
 
-fn seeds(default: u64) -> std::ops::Range<u64> {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let first = number("SIM_FIRST").unwrap_or(0);
-    first..first + number("SIM_SEEDS").unwrap_or(default)
-}
-
 struct Ring {
     server: Server,
     registry: Registry,
@@ -54,6 +48,7 @@ impl Ring {
                 980_000 + self.rng.below(40_001),
             ),
             cache_lag: 200,
+            pause: (400, 1_200),
             ..ReplicaOptions::of(pod, self.rng.next())
         }
     }
@@ -257,26 +252,12 @@ fn unwell(ring: &Ring) -> Option<String> {
 
 #[test]
 fn whatever_happens_no_object_has_two_masters_and_in_the_end_each_has_one() {
-    let range = seeds(100);
-    let next = std::sync::atomic::AtomicU64::new(range.start);
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    if seed >= range.end {
-                        return;
-                    }
-                    let outcome = simulate(seed);
-                    let verdict = oracle::all(&outcome.log).and(outcome.wrong.map_or(Ok(()), Err));
-                    if let Err(wrong) = verdict {
-                        if std::env::var("SIM_LOG").is_ok() {
-                            oracle::print(&outcome.log);
-                        }
-                        panic!("seed {seed}: {wrong}");
-                    }
-                }
-            });
+    sim::on_all_cores(sim::seeds(1_000), |seed| {
+        let outcome = simulate(seed);
+        let verdict = oracle::all(&outcome.log).and(outcome.wrong.map_or(Ok(()), Err));
+        if verdict.is_err() && std::env::var("SIM_LOG").is_ok() {
+            oracle::print(&outcome.log);
         }
+        verdict
     });
 }

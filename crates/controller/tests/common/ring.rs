@@ -67,6 +67,11 @@ impl Ring {
 
     /// Starts a replica whose client has a name of its own.
     pub fn start_as(&self, name: &'static str, author: &str, seed: u64) -> Member {
+        self.start_in_pod(name, None, author, seed)
+    }
+
+    /// Starts a replica that knows the uid of its pod.
+    pub fn start_in_pod(&self, name: &'static str, uid: Option<&str>, author: &str, seed: u64) -> Member {
         let metrics = Metrics::new(&Build {
             shards: self.shards,
             ..Build::default()
@@ -90,7 +95,7 @@ impl Ring {
         let options = ReplicaOptions {
             lease_client: client,
             namespace: SYSTEM.to_owned(),
-            identity: Identity::with_nonce(name, None, &format!("n{seed}")).unwrap(),
+            identity: Identity::with_nonce(name, uid, &format!("n{seed}")).unwrap(),
             template: "t".to_owned(),
             owner: None,
             timings: LeaseTimings::standard(),

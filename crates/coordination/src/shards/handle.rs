@@ -34,6 +34,8 @@ pub enum Role {
     Idle,
     /// Keep its caches warm, and say so with [`ShardSetHandle::report_warm`].
     Warm,
+    /// Leave the caches as they are: the Lease is about to be ours, and what is cold need not be listed before it is.
+    Next,
     /// Act, while the tenure lasts.
     Holder {
         /// The right to.
@@ -87,6 +89,7 @@ pub struct ShardSetOptions {
 pub struct ShardSetHandle {
     pub(super) roles: watch::Receiver<Roles>,
     pub(super) roster: watch::Receiver<Roster>,
+    pub(super) placed: watch::Receiver<bool>,
     pub(super) leader: watch::Receiver<State>,
     pub(super) commands: mpsc::UnboundedSender<Command>,
     pub(super) progress: Arc<AtomicU64>,
@@ -106,6 +109,11 @@ impl ShardSetHandle {
     /// What to do, and a way to await changes.
     pub fn roles(&self) -> watch::Receiver<Roles> {
         self.roles.clone()
+    }
+
+    /// Whether the leader has taken this process into account: from then on the roles are what it wants of us.
+    pub fn placed(&self) -> watch::Receiver<bool> {
+        self.placed.clone()
     }
 
     /// What is known of the ring, for display.

@@ -60,12 +60,15 @@ impl Handover {
     }
 }
 
-/// The annotations that go with the release of a tenure. Without a hand-over the successor looks past its cache.
+/// The annotations that go with the release of a tenure. Without a hand-over the successor looks past its cache. That the
+/// releaser is on its way out stands here as well as on its own Lease, or a successor that sees this first would think that it
+/// should have its shard back.
 pub(crate) fn release_note(
     handover: Option<&Handover>,
     names: &RingNames,
     released: &Epoch,
     holder: &str,
+    leaving: bool,
 ) -> ReleaseNote {
     let versions = handover.map(|handover| {
         let versions: BTreeMap<&str, String> = handover
@@ -78,6 +81,7 @@ pub(crate) fn release_note(
     BTreeMap::from([
         (names.key("handover-rv"), versions),
         (names.key("drained-by"), Some(format!("{released} {holder}"))),
+        (names.key("left-by"), leaving.then(|| holder.to_owned())),
     ])
 }
 
@@ -148,7 +152,7 @@ mod tests {
 
     fn lease_after(handover: Option<&Handover>, released: i32) -> Lease {
         let names = RingNames::new("appwrapper", "workload.codeflare.dev");
-        let note = release_note(handover, &names, &Epoch::new("u".to_owned(), released), "a_b_c");
+        let note = release_note(handover, &names, &Epoch::new("u".to_owned(), released), "a_b_c", false);
         let mut lease = Lease::default();
         lease.metadata.annotations = Some(
             note.into_iter()

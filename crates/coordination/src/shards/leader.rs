@@ -1,7 +1,7 @@
 //! The leader: publishes who should hold what, and is never in the way.
 //!
-//! It looks after the map (how many shards), creates shard Leases, notes desired holders and backups on them, removes Leases
-//! of members long dead, and runs the back-fill it was given. All of its writes go through the write guard of its own
+//! It looks after the map (how many shards), creates shard Leases, notes desired holders and backups on them and on each
+//! member that this has been done, removes Leases of members long dead, and runs the back-fill it was given. All of its writes go through the write guard of its own
 //! tenure. Holders renew, standbys claim and shards fail over without it; if it errs, balance suffers, not safety.
 //!
 //! Each round is computed anew from the roster, so a new leader needs no hand-over from the last.
@@ -202,7 +202,8 @@ impl Leader {
                 self.leases.create_in_doubt(&self.names.shard_lease(*shard)).await?;
             }
         }
-        let (published, wanted) = self.plan(&shards, roster);
+        let members: Vec<Member> = roster.members().into_iter().filter(|member| member.announced).collect();
+        let (published, wanted) = self.plan(&shards, roster, &members);
         let mut result = Ok(());
         for (shard, placement) in wanted {
             let name = self.names.shard_lease(shard);
@@ -221,17 +222,30 @@ impl Leader {
                 result = Err(error);
             }
         }
-        result
+        result?;
+        // After the word itself, so that whoever sees this has seen that: the watch keeps the order.
+        for member in members.iter().filter(|member| !member.placed) {
+            let name = self.names.member_lease(&member.name);
+            let Some(uid) = roster.lease(&name).and_then(|lease| lease.metadata.uid.as_deref()) else {
+                continue;
+            };
+            let notes = BTreeMap::from([(self.names.key("placed"), member.identity.clone())]);
+            match self.leases.annotate(&name, uid, MANAGER, &notes).await {
+                Ok(_) | Err(Error::Conflict { .. } | Error::Missing { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     fn plan(
         &self,
         shards: &[ShardId],
         roster: &Roster,
+        members: &[Member],
     ) -> (BTreeMap<ShardId, Placement>, BTreeMap<ShardId, Placement>) {
-        let members = roster.members();
         let now = self.clock.now();
-        let newest = newest_template(&members);
+        let newest = newest_template(members);
         let candidate = |member: &Member| Candidate {
             name: member.name.clone(),
             template: member.template.clone(),
@@ -248,6 +262,10 @@ impl Leader {
             .filter(|(_, lease)| lease.live)
             .filter_map(|(shard, lease)| Some((*shard, Roster::pod_of(lease.holder.as_deref()?).to_owned())))
             .collect();
+        let acquired = standing
+            .iter()
+            .filter_map(|(shard, lease)| Some((*shard, lease.acquired?)))
+            .collect();
         let published = standing
             .into_iter()
             .filter_map(|(shard, lease)| Some((shard, lease.published?)))
@@ -257,6 +275,7 @@ impl Leader {
             members: &candidates,
             newest: &newest,
             holders: &holders,
+            acquired: &acquired,
             published: &published,
             backups: self.options.backups,
             moves: self.options.moves,

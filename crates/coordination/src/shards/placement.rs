@@ -2,12 +2,17 @@
 //!
 //! Rendezvous hashing gives every (shard, member) a weight that all replicas compute alike. Current holders stay where they
 //! may, so a change of membership moves at most `ceil(S/N)` shards. What moves, and when:
-//! - a shard without an owner goes to the heaviest member with room below the cap, at once;
-//! - an imbalance of two or more is mended by moving single shards to members that have been up for a while, a few at a time;
-//! - while a rollout is under way (members of two templates), nothing moves for balance's sake, and what must move goes to
-//!   the newest template, to the member with the least. So each shard moves once in a rollout, not twice.
+//! - a shard whose owner goes is its first backup's: that one has it warm and claims it without waiting for the leader. So the
+//!   first backups of each member are chosen such that the shards are even without it, and nothing need move again;
+//! - a shard without owner and backup goes to the heaviest member with room, at once;
+//! - an imbalance of two or more is mended by moving single shards to members that have been up for a while, a few at a time,
+//!   and of those the one that has stayed longest: what has just moved stays;
+//! - while a rollout is under way (members of two templates), nothing moves for balance's sake, and the next holders are of
+//!   the newest template, those with the least. So each shard moves once in a rollout, not twice.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use jiff::Timestamp;
 
 use crate::jitter::stable_hash;
 
@@ -46,6 +51,8 @@ pub struct Situation<'a> {
     pub newest: &'a str,
     /// Who holds what.
     pub holders: &'a BTreeMap<ShardId, String>,
+    /// When they took it, each by its own clock: compared only among the shards of one holder.
+    pub acquired: &'a BTreeMap<ShardId, Timestamp>,
     /// What was published before.
     pub published: &'a BTreeMap<ShardId, Placement>,
     /// Warm backups per shard.
@@ -62,7 +69,7 @@ pub fn weight(shard: ShardId, member: &str) -> u64 {
 /// Members in the order in which they may claim a shard when nothing is published.
 pub fn ranked<'a>(shard: ShardId, members: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut ranked: Vec<&str> = members.collect();
-    ranked.sort_by_key(|member| (std::cmp::Reverse(weight(shard, member)), *member));
+    ranked.sort_by_key(|member| (Reverse(weight(shard, member)), *member));
     ranked
 }
 
@@ -117,47 +124,60 @@ fn keep(situation: &Situation<'_>, eligible: &[&Candidate]) -> Owners {
         .collect()
 }
 
-/// Shards without an owner get one. Nobody gets more than leaves the whole even, so that nothing need move again.
+/// What each of so many members may have if the whole is to be even.
+struct Share {
+    least: usize,
+    /// How many members have one more.
+    more: usize,
+}
+
+impl Share {
+    fn of(shards: usize, members: usize) -> Self {
+        let members = members.max(1);
+        Self {
+            least: shards / members,
+            more: shards % members,
+        }
+    }
+
+    /// Whether a member with this load may have another one.
+    fn has_room(&self, load: usize, loads: impl Iterator<Item = usize>) -> bool {
+        load < self.least || load == self.least && loads.filter(|load| *load > self.least).count() < self.more
+    }
+}
+
+/// Shards without an owner get one.
 fn adopt(situation: &Situation<'_>, eligible: &[&Candidate], mixed: bool, owners: &mut Owners) {
-    let (least, more) = (
-        situation.shards.len() / eligible.len(),
-        situation.shards.len() % eligible.len(),
-    );
+    let share = Share::of(situation.shards.len(), eligible.len());
     for shard in situation.shards {
         if owners.contains_key(shard) {
             continue;
         }
-        let backups = situation
-            .published
-            .get(shard)
-            .map(|placement| placement.backups.as_slice())
-            .unwrap_or_default();
-        let with_more = eligible
-            .iter()
-            .filter(|member| load(owners, &member.name) > least)
-            .count();
-        let most = if with_more < more { least + 1 } else { least };
-        let best = eligible.iter().min_by_key(|member| {
-            let load = load(owners, &member.name);
-            let old = mixed && member.template != situation.newest;
-            // In a rollout the least loaded of the new; else the one that has it warm, else the heaviest.
-            let rank = if mixed {
-                load
-            } else {
-                usize::from(!backups.contains(&member.name))
-            };
-            (
-                load >= most,
-                old,
-                rank,
-                std::cmp::Reverse(weight(*shard, &member.name)),
-                &member.name,
-            )
-        });
-        if let Some(best) = best {
-            owners.insert(*shard, best.name.clone());
+        let here = |name: &&String| eligible.iter().any(|member| member.name == **name);
+        let heir = before(situation, *shard).iter().find(here);
+        let best = || {
+            eligible.iter().min_by_key(|member| {
+                let own = load(owners, &member.name);
+                let loads = eligible.iter().map(|other| load(owners, &other.name));
+                let old = mixed && member.template != situation.newest;
+                // In a rollout the least loaded of the new, else the heaviest.
+                let rank = if mixed { own } else { 0 };
+                let weight = Reverse(weight(*shard, &member.name));
+                (!share.has_room(own, loads), old, rank, weight, &member.name)
+            })
+        };
+        if let Some(best) = heir.or_else(|| best().map(|member| &member.name)).cloned() {
+            owners.insert(*shard, best);
         }
     }
+}
+
+/// The backups that were chosen before.
+fn before<'a>(situation: &'a Situation<'_>, shard: ShardId) -> &'a [String] {
+    let published = situation.published.get(&shard);
+    published
+        .map(|placement| placement.backups.as_slice())
+        .unwrap_or_default()
 }
 
 /// Single shards go from the fullest to the emptiest.
@@ -193,7 +213,7 @@ fn balance(situation: &Situation<'_>, eligible: &[&Candidate], owners: &mut Owne
             .shards
             .iter()
             .filter(settled)
-            .max_by_key(|shard| weight(**shard, &emptiest.name));
+            .max_by_key(|shard| (Reverse(situation.acquired.get(*shard)), weight(**shard, &emptiest.name)));
         let Some(chosen) = chosen else { return };
         owners.insert(*chosen, emptiest.name.clone());
     }
@@ -206,55 +226,42 @@ fn back_up(
     mixed: bool,
     owners: &Owners,
 ) -> BTreeMap<ShardId, Vec<String>> {
-    let wanted = situation.backups.min(eligible.len().saturating_sub(1));
+    let others = eligible.len().saturating_sub(1);
+    let wanted = situation.backups.min(others);
     let cap = (situation.shards.len() * wanted).div_ceil(eligible.len());
-    let is_old = |name: &String| {
-        eligible
-            .iter()
-            .any(|member| member.name == *name && member.template != situation.newest)
-    };
+    let share = Share::of(situation.shards.len(), others);
+    let is_old = |member: &Candidate| mixed && member.template != situation.newest;
     let mut loads: BTreeMap<&str, usize> = BTreeMap::new();
+    // Per owner, since they go one after the other: how much more each of the others has then.
     let mut heirs: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     let mut backups = BTreeMap::new();
     for shard in situation.shards {
-        let before = situation
-            .published
-            .get(shard)
-            .map(|placement| placement.backups.as_slice())
-            .unwrap_or_default();
-        // In a rollout the first backup of an old holder is the next holder for sure: count what it will have when that
-        // one goes. They go one after the other, so each for itself.
-        let leaver = owners
-            .get(shard)
-            .filter(|owner| mixed && is_old(owner))
-            .map(String::as_str);
-        let mut others: Vec<&&Candidate> = eligible
-            .iter()
-            .filter(|member| owners.get(shard) != Some(&member.name))
-            .collect();
-        others.sort_by_key(|member| {
+        let owner = owners.get(shard).map(String::as_str).unwrap_or_default();
+        let leaves = eligible.iter().any(|member| member.name == owner && is_old(member));
+        let then = |name: &str| load(owners, name) + heirs.get(&(owner, name)).copied().unwrap_or(0);
+        let mut ranked: Vec<&&Candidate> = eligible.iter().filter(|member| member.name != owner).collect();
+        ranked.sort_by_cached_key(|member| {
             let name = member.name.as_str();
-            let old = mixed && member.template != situation.newest;
-            let rank = match leaver {
-                Some(leaver) => load(owners, name) + heirs.get(&(leaver, name)).copied().unwrap_or(0),
-                None => usize::from(loads.get(name).copied().unwrap_or(0) >= cap),
+            let rest = eligible.iter().filter(|other| other.name != owner);
+            // That an old holder goes in a rollout is certain, and all of its shards go to the new.
+            let rank = if leaves {
+                then(name)
+            } else {
+                usize::from(!share.has_room(then(name), rest.map(|other| then(&other.name))))
             };
-            (
-                old,
-                rank,
-                !before.contains(&member.name),
-                std::cmp::Reverse(weight(*shard, name)),
-                name,
-            )
+            let full = loads.get(name).copied().unwrap_or(0) >= cap;
+            let weight = Reverse(weight(*shard, name));
+            let anew = !before(situation, *shard).contains(&member.name);
+            (is_old(member), rank, full, anew, weight, name)
         });
-        let chosen: Vec<&&&Candidate> = others.iter().take(wanted).collect();
-        for (place, member) in chosen.iter().enumerate() {
-            match leaver {
-                Some(leaver) if place == 0 => *heirs.entry((leaver, member.name.as_str())).or_default() += 1,
-                _ => *loads.entry(member.name.as_str()).or_default() += 1,
+        let chosen: Vec<&str> = ranked.iter().take(wanted).map(|member| member.name.as_str()).collect();
+        for (place, name) in chosen.iter().enumerate() {
+            *loads.entry(name).or_default() += 1;
+            if place == 0 {
+                *heirs.entry((owner, name)).or_default() += 1;
             }
         }
-        backups.insert(*shard, chosen.iter().map(|member| member.name.clone()).collect());
+        backups.insert(*shard, chosen.into_iter().map(str::to_owned).collect());
     }
     backups
 }

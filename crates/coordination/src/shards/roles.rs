@@ -25,6 +25,8 @@ pub struct Duty {
     pub policy: ClaimPolicy,
     /// Whether to have the caches warm (or keep them so).
     pub warm: bool,
+    /// Nobody holds it and we are the next to: what is cold may stay so, since it would have to be listed anew after the claim.
+    pub next: bool,
     /// Whether what is held should be given up.
     pub hand_over: bool,
 }
@@ -48,6 +50,7 @@ impl Duty {
     const NONE: Self = Self {
         policy: ClaimPolicy::Never,
         warm: false,
+        next: false,
         hand_over: false,
     };
 }
@@ -108,9 +111,11 @@ fn duty(me: Myself<'_>, members: &[Member], shard: ShardId, lease: &ShardLease, 
         .as_ref()
         .and_then(|published| published.holder.as_deref());
     let hand_over = holds && (me.draining || me.usurped || moved_to.is_some_and(|to| to != me.name && ready(to)));
+    let unheld = !lease.live || lease.holder.as_deref().map(Roster::pod_of) == Some(me.name);
     Duty {
         policy,
         warm: !me.draining && (holds || named),
+        next: !me.draining && !holds && unheld && rank == Some(0),
         hand_over,
     }
 }

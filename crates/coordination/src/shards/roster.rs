@@ -48,6 +48,10 @@ pub struct Member {
     pub warm: BTreeSet<ShardId>,
     /// On its way out.
     pub draining: bool,
+    /// It has said all this; before, the template is not known.
+    pub announced: bool,
+    /// The leader's word about the shards takes this process into account.
+    pub placed: bool,
     /// Since when this replica has known it under this identity.
     pub since: BootInstant,
     /// When its Lease was created, by the API server's clock: which template is the newest.
@@ -61,6 +65,8 @@ pub struct ShardLease {
     pub holder: Option<String>,
     /// Whether the holder's time is not over yet.
     pub live: bool,
+    /// When the holder took it, by its own clock.
+    pub acquired: Option<jiff::Timestamp>,
     /// Who released it last, while nobody holds it.
     pub released_by: Option<String>,
     /// What the leader published.
@@ -167,21 +173,34 @@ impl Roster {
 
     /// Live members by name.
     pub fn members(&self) -> Vec<Member> {
+        let left: BTreeSet<&str> = self
+            .leases
+            .values()
+            .filter_map(|sighting| self.note(&sighting.lease, "left-by"))
+            .collect();
         let member = |(name, sighting): (&String, &Sighting)| {
             let name = self.names.member_of(name)?.to_owned();
             let identity = self.live_holder(sighting)?;
             let note = |key: &str| self.note(&sighting.lease, key).unwrap_or_default();
             Some(Member {
                 name,
-                identity,
+                placed: note("placed") == identity,
+                announced: self.note(&sighting.lease, "template").is_some(),
                 template: note("template").to_owned(),
                 warm: note("warm").split(',').filter_map(ShardId::parse).collect(),
-                draining: note("draining") == "true",
+                draining: note("draining") == "true" || left.contains(identity.as_str()),
                 since: sighting.holder_since,
                 created: sighting.lease.metadata.creation_timestamp.as_ref().map(|time| time.0),
+                identity,
             })
         };
         self.leases.iter().filter_map(member).collect()
+    }
+
+    /// Whether the leader's word about the shards takes the process of this identity into account.
+    pub fn is_placed(&self, identity: &Identity) -> bool {
+        let same = |member: &Member| member.identity == identity.as_str() && member.placed;
+        self.members().iter().any(same)
     }
 
     /// A shard's Lease as it stands; none if it does not exist.
@@ -201,6 +220,7 @@ impl Roster {
         Some(ShardLease {
             holder: (!free).then(|| sighting.sign.holder.clone()),
             live: self.live_holder(sighting).is_some(),
+            acquired: sighting.sign.acquired.as_ref().map(|time| time.0),
             released_by: free.then(|| drained_by(&sighting.lease, &self.names)).flatten(),
             published,
         })

@@ -50,6 +50,7 @@ pub struct ShardSet {
     starter: Starter,
     roles: watch::Sender<Roles>,
     roster: watch::Sender<Roster>,
+    placed: watch::Sender<bool>,
     notes: watch::Sender<MemberNotes>,
     commands: mpsc::UnboundedReceiver<Command>,
     news: mpsc::UnboundedReceiver<News>,
@@ -169,11 +170,13 @@ impl ShardSet {
         });
         let (roles, roles_receiver) = watch::channel(Roles::new());
         let (roster, roster_receiver) = watch::channel(Roster::new(names.clone(), Arc::clone(clock), timings.duration));
+        let (placed, placed_receiver) = watch::channel(false);
         let (sender, commands) = mpsc::unbounded_channel();
         let progress = Arc::new(AtomicU64::new(clock.now().nanos()));
         let handle = ShardSetHandle {
             roles: roles_receiver,
             roster: roster_receiver,
+            placed: placed_receiver,
             leader: leader.state(),
             commands: sender,
             progress: Arc::clone(&progress),
@@ -186,6 +189,7 @@ impl ShardSet {
             starter,
             roles,
             roster,
+            placed,
             notes,
             commands,
             news,
@@ -247,7 +251,8 @@ impl ShardSet {
             Command::Release(drained, handover, done) => {
                 let tenure = drained.tenure();
                 let names = &self.options.names;
-                let note = release_note(handover.as_ref(), names, tenure.epoch(), tenure.holder());
+                let leaving = self.draining.is_some();
+                let note = release_note(handover.as_ref(), names, tenure.epoch(), tenure.holder(), leaving);
                 let handle = self.shard_of(tenure.lease()).map(|shard| shard.handle.clone());
                 let lease = tenure.lease().to_owned();
                 self.tasks.spawn(async move {
@@ -353,6 +358,10 @@ impl ShardSet {
             *current = roles;
             modified
         });
+        let placed = self.roster.borrow().is_placed(&self.options.identity);
+        // After the roles, which follow from the same roster.
+        self.placed
+            .send_if_modified(|before| std::mem::replace(before, placed) != placed);
         self.lead();
         self.finish_drain(held.is_empty());
         let handles = self
@@ -409,7 +418,11 @@ impl ShardSet {
     fn role(&mut self, id: ShardId, duty: Duty, tenure: Option<&Tenure>) -> Option<Role> {
         let shard = self.shards.get_mut(&id)?;
         let Some(tenure) = tenure else {
-            return Some(if duty.warm { Role::Warm } else { Role::Idle });
+            return Some(match duty {
+                Duty { next: true, .. } => Role::Next,
+                Duty { warm: true, .. } => Role::Warm,
+                _ => Role::Idle,
+            });
         };
         if shard.checked.as_ref().is_none_or(|(epoch, _)| epoch != tenure.epoch()) {
             let epoch = tenure.epoch().clone();
@@ -425,7 +438,7 @@ impl ShardSet {
             });
         }
         let Some((_, Some(takeover))) = &shard.checked else {
-            return Some(if duty.warm { Role::Warm } else { Role::Idle });
+            return Some(Role::Next);
         };
         let (tenure, takeover) = (tenure.clone(), takeover.clone());
         shard.handing_over |= duty.hand_over;

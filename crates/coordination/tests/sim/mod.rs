@@ -4,6 +4,7 @@
 pub mod link;
 pub mod oracle;
 pub mod replica;
+pub mod scene;
 pub mod server;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
@@ -39,6 +40,36 @@ pub fn run<F: Future<Output = T>, T>(test: F) -> T {
         .build()
         .unwrap()
         .block_on(test)
+}
+
+/// Which seeds to run: so many, unless `SIM_SEEDS` and `SIM_FIRST` say otherwise.
+pub fn seeds(default: u64) -> std::ops::Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let first = number("SIM_FIRST").unwrap_or(0);
+    first..first + number("SIM_SEEDS").unwrap_or(default)
+}
+
+/// Runs seeds on all cores; the first that is red is reported with its number.
+pub fn on_all_cores(seeds: std::ops::Range<u64>, simulate: impl Fn(u64) -> oracle::Verdict + Sync) {
+    let next = std::sync::atomic::AtomicU64::new(seeds.start);
+    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    if let Err(wrong) = simulate(seed) {
+                        // The others need not go on.
+                        next.store(seeds.end, std::sync::atomic::Ordering::Relaxed);
+                        panic!("seed {seed}: {wrong}");
+                    }
+                }
+            });
+        }
+    });
 }
 
 pub async fn sleep_ms(ms: u64) {

@@ -167,7 +167,11 @@ pub fn print(log: &[Entry]) {
     for entry in log {
         let what = match (&entry.after, entry.path.contains("/leases/")) {
             (None, _) => "deleted".to_owned(),
-            (Some(_), true) => format!("{:?}", spec_of(entry.after.as_ref())),
+            (Some(lease), true) => {
+                let note = |key: &str| &lease["metadata"]["annotations"][format!("workload.codeflare.dev/{key}")];
+                let notes = ["desired-holder", "desired-backup"].map(note);
+                format!("{:?} wanted {notes:?}", spec_of(Some(lease)))
+            }
             (Some(object), false) => format!("{} left {}", object["spec"]["epoch"], object["spec"]["left"]),
         };
         let name = entry.path.rsplit('/').next().unwrap_or_default();

@@ -93,6 +93,8 @@ pub struct ReplicaOptions {
     pub clock: TokioClock,
     /// Longest delay of the cache, in milliseconds.
     pub cache_lag: u64,
+    /// From one write to a shard to the next, in milliseconds: what a simulation spends most of its time on.
+    pub pause: (u64, u64),
 }
 
 impl ReplicaOptions {
@@ -109,6 +111,7 @@ impl ReplicaOptions {
             broken: Broken::default(),
             clock: TokioClock::default(),
             cache_lag: 20,
+            pause: (150, 550),
         }
     }
 }
@@ -225,6 +228,11 @@ impl Replica {
         self.tasks.iter().any(JoinHandle::is_finished)
     }
 
+    /// As its readiness says: the leader has placed it, and what it is to have warm is (which here takes no time).
+    pub fn is_ready(&self) -> bool {
+        *self.handle.placed().borrow()
+    }
+
     pub fn holds(&self) -> BTreeSet<ShardId> {
         let roles = self.handle.roles();
 
@@ -247,7 +255,15 @@ fn spawn(link: &Link, future: impl Future<Output = ()> + Send + 'static) -> Join
 
 async fn feed(server: Server, link: Link, cache: Cache, lag: u64, seed: u64) {
     let mut rng = Rng::new(seed ^ 0xcafe);
-    let mut events = server.watch(OBJECTS, None, Some(0));
+    sleep_ms(rng.below(lag + 1)).await;
+    link.uncut().await;
+    let (objects, version) = (server.list(OBJECTS), server.version());
+    let mut events = server.watch(OBJECTS, None, Some(version));
+    for object in objects {
+        let path = format!("{OBJECTS}/{}", object["metadata"]["name"].as_str().unwrap());
+        cache.objects.lock().unwrap().insert(path, object);
+    }
+    cache.version.send_replace(version.into());
     while let Some(event) = events.recv().await {
         sleep_ms(rng.below(lag + 1)).await;
         link.uncut().await;
@@ -284,6 +300,7 @@ impl Crew {
                             self.handle.report_warm(id, false);
                         }
                     }
+                    Role::Next => {}
                     Role::Warm => {
                         if warm.insert(id) {
                             self.handle.report_warm(id, true);
@@ -400,7 +417,7 @@ impl Crew {
                 }
             }
             let pause = if fresh.is_empty() {
-                150 + rng.below(400)
+                rng.within(self.options.pause)
             } else {
                 rng.below(10)
             };
