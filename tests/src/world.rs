@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use appwrapper_testkit::audit::{AuditEvent, AuditLog};
 use appwrapper_testkit::cluster::apply::apply_yaml;
 use appwrapper_testkit::cluster::{Cluster, ClusterOptions};
 use appwrapper_testkit::controller::{self, Controller, ControllerOptions, program, shipped_config};
 use appwrapper_testkit::proxy::{Proxy, RequestKind};
 use kube::Client;
-use serde_json::Value;
 
 use crate::Team;
 
@@ -128,27 +128,11 @@ impl World {
 
     /// What the API server refused to the controller for want of rights, as verb and resource.
     pub fn refused(&self) -> BTreeSet<String> {
-        let audit = std::fs::read_to_string(self.cluster.audit_log().unwrap()).unwrap();
-        let account = format!(
-            "system:serviceaccount:{}:{}",
-            controller::NAMESPACE,
-            controller::ACCOUNT
-        );
-        assert!(audit.contains(&account), "the controller asked for nothing");
-        audit
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-            .filter(|event| {
-                // Quotas answer 403 too; this is about roles.
-                event["user"]["username"] == account.as_str()
-                    && event["annotations"]["authorization.k8s.io/decision"] == "forbid"
-            })
-            .map(|event| {
-                let text = |field: &str| event["objectRef"][field].as_str().unwrap_or_default().to_owned();
-                let resource = format!("{}.{} {}", text("resource"), text("apiGroup"), text("subresource"));
-                format!("{} {}", event["verb"].as_str().unwrap_or_default(), resource.trim())
-            })
-            .collect()
+        let events = AuditLog::from_start(&self.cluster).unwrap().read().unwrap();
+        let ours: Vec<&AuditEvent> = events.iter().filter(|event| event.is_of_the_controller()).collect();
+        assert!(!ours.is_empty(), "the controller asked for nothing");
+        let refused = ours.into_iter().filter(|event| event.is_forbidden());
+        refused.map(AuditEvent::kind).collect()
     }
 
     /// Ends everything, in order.

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use appwrapper_api::{AppWrapper, Phase};
+use appwrapper_testkit::audit::{AuditEvent, AuditLog};
 use appwrapper_testkit::cluster::apply::apply_yaml;
 use appwrapper_testkit::cluster::{Cluster, ClusterOptions};
 use appwrapper_testkit::controller::{self, Controller, ControllerOptions};
 use kube::Api;
 use kube::api::DeleteParams;
 use kube::runtime::wait::await_condition;
-use serde_json::Value;
 use tokio::time::timeout;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -54,18 +54,13 @@ async fn an_appwrapper_runs_to_its_end_with_the_rights_of_the_account_and_no_oth
         .unwrap();
     controller.stop().await.unwrap();
 
-    let audit = std::fs::read_to_string(cluster.audit_log().unwrap()).unwrap();
-    let account = format!(
-        "system:serviceaccount:{}:{}",
-        controller::NAMESPACE,
-        controller::ACCOUNT
-    );
-    let refused: BTreeSet<String> = audit
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|event| event["user"]["username"] == account.as_str() && event["responseStatus"]["code"] == 403)
-        .map(|event| format!("{} {}", event["verb"], event["requestURI"]))
+    let events = AuditLog::from_start(&cluster).unwrap().read().unwrap();
+    let ours: Vec<&AuditEvent> = events.iter().filter(|event| event.is_of_the_controller()).collect();
+    assert!(!ours.is_empty());
+    let refused: BTreeSet<String> = ours
+        .into_iter()
+        .filter(|event| event.code() == 403)
+        .map(AuditEvent::kind)
         .collect();
     assert!(refused.is_empty(), "{refused:?}");
-    assert!(audit.contains(&account));
 }

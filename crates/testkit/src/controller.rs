@@ -2,8 +2,9 @@
 //!
 //! [`install`] applies what the overlay `deploy/overlays/dev` holds: the CRD, the namespace, the account and its roles.
 //! [`Controller::start`] then runs the program with a kubeconfig made from a token of that account, and returns when it
-//! works: caches listed, all shards held, or, among others, its own share warm. It ends when it is dropped, unless it is [left](Controller::leave) running, and in
-//! any case with its cluster. [`metrics`] reads what it exports, [`usage`] what it costs.
+//! works: caches listed, all shards held, or, among others, its own share warm. It ends when it is dropped, unless it is
+//! [left](Controller::leave) running, and in any case with its cluster. [`metrics`] reads what it exports, [`usage`] what it
+//! costs. Several of them are a [`Fleet`](crate::fleet::Fleet).
 
 pub mod metrics;
 pub mod options;
@@ -12,7 +13,7 @@ pub mod usage;
 mod serving;
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -52,22 +53,7 @@ pub struct Controller {
 ///
 /// When the manifests cannot be rendered or are refused.
 pub async fn install(cluster: &Cluster) -> Result<()> {
-    let overlay = repository().join("deploy/overlays/dev");
-    let mut kustomize = cluster.kubectl()?;
-    let rendered = kustomize
-        .arg("kustomize")
-        .arg(&overlay)
-        .stdin(Stdio::null())
-        .output()
-        .await?;
-    if !rendered.status.success() {
-        bail!(
-            "rendering {}: {}",
-            overlay.display(),
-            String::from_utf8_lossy(&rendered.stderr).trim()
-        );
-    }
-    let manifests = String::from_utf8(rendered.stdout).context("manifests are text")?;
+    let manifests = render(cluster, "dev").await?;
     apply::apply_yaml(&cluster.client(), &manifests).await?;
 
     let kubeconfig = cluster.dir().join("installed.kubeconfig");
@@ -90,6 +76,26 @@ pub async fn install(cluster: &Cluster) -> Result<()> {
     }
 }
 
+/// The manifests of an overlay.
+pub(crate) async fn render(cluster: &Cluster, overlay: &str) -> Result<String> {
+    let overlay = repository().join("deploy/overlays").join(overlay);
+    let mut kustomize = cluster.kubectl()?;
+    let rendered = kustomize
+        .arg("kustomize")
+        .arg(&overlay)
+        .stdin(Stdio::null())
+        .output()
+        .await?;
+    if !rendered.status.success() {
+        bail!(
+            "rendering {}: {}",
+            overlay.display(),
+            String::from_utf8_lossy(&rendered.stderr).trim()
+        );
+    }
+    String::from_utf8(rendered.stdout).context("manifests are text")
+}
+
 impl Controller {
     /// Starts it and waits until it works. The cluster must have been prepared by [`install`].
     ///
@@ -97,7 +103,18 @@ impl Controller {
     ///
     /// When it ends or does not work in time; the error carries the end of its log.
     pub async fn start(cluster: &Cluster, options: ControllerOptions) -> Result<Self> {
-        let file = |ending: &str| cluster.dir().join(format!("{}.{ending}", options.name));
+        let mut controller = Self::spawn(cluster, &options).await?;
+        controller.until_it_works().await?;
+        Ok(controller)
+    }
+
+    /// Starts it and does not wait.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be run.
+    pub async fn spawn(cluster: &Cluster, options: &ControllerOptions) -> Result<Self> {
+        let file = |ending: &str| cluster.dir().join(format!("{}.{ending}", options.files()));
         let (log, kubeconfig) = (file("log"), file("kubeconfig"));
         let server = options.server.as_deref();
         cluster
@@ -112,7 +129,7 @@ impl Controller {
             .spawn()
             .with_context(|| format!("running {}", options.program.display()))?;
         let pid = child.id();
-        let mut controller = Self {
+        let controller = Self {
             child: Some(child),
             pid,
             log,
@@ -120,28 +137,40 @@ impl Controller {
             joins: options.joins,
         };
         cluster.adopt(pid)?;
-        match controller.until_it_works().await {
-            Ok(()) => Ok(controller),
-            Err(error) => Err(error.context(controller.log_tail())),
-        }
+        Ok(controller)
     }
 
-    async fn until_it_works(&mut self) -> Result<()> {
+    /// Waits until it works.
+    ///
+    /// # Errors
+    ///
+    /// When it ends or does not work in time; the error carries the end of its log.
+    pub async fn until_it_works(&mut self) -> Result<()> {
         let until = Instant::now() + START;
         loop {
-            if let Some(status) = self.child.as_mut().map(Child::try_wait).transpose()?.flatten() {
-                bail!("the controller ended: {status}");
+            if let Some(status) = self.ended()? {
+                bail!("the controller ended: {status}; {}", self.log_tail());
             }
             let works = self.works().await;
             if let Ok(true) = works {
                 return Ok(());
             }
             if Instant::now() >= until {
-                works.context("the controller does not work in time")?;
-                bail!("the controller does not work in time: it is not ready or does not hold every shard");
+                let tail = self.log_tail();
+                works.with_context(|| format!("the controller does not work in time; {tail}"))?;
+                bail!("the controller does not work in time: it is not ready or does not hold every shard; {tail}");
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+    }
+
+    /// How it ended, if it has.
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be known.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.as_mut().map(Child::try_wait).transpose()?.flatten())
     }
 
     async fn works(&mut self) -> Result<bool> {
@@ -207,16 +236,32 @@ impl Controller {
         format!("the end of {}:\n{}", self.log.display(), lines.join("\n"))
     }
 
-    /// Asks it to end, and waits for that: it finishes what is under way and gives its Lease back.
+    /// Asks it to end and does not wait: it finishes what is under way and hands over what it holds. [`Controller::stop`]
+    /// waits.
+    pub fn terminate(&self) {
+        self.child.iter().for_each(|child| signal(child, Signal::TERM));
+    }
+
+    /// Stops it where it stands, as a machine that hangs.
+    pub fn pause(&self) {
+        self.child.iter().for_each(|child| signal(child, Signal::STOP));
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.child.iter().for_each(|child| signal(child, Signal::CONT));
+    }
+
+    /// Asks it to end, and waits for that.
     ///
     /// # Errors
     ///
     /// When it does not end in time, or not in order.
     pub async fn stop(mut self) -> Result<()> {
+        self.terminate();
         let Some(mut child) = self.child.take() else {
             return Ok(());
         };
-        signal(&child, Signal::TERM);
         let until = Instant::now() + END;
         loop {
             match child.try_wait()? {
@@ -253,8 +298,10 @@ impl Controller {
 
 impl Drop for Controller {
     fn drop(&mut self) {
+        // One that is paused would never hear of it.
+        self.resume();
+        self.terminate();
         let Some(child) = &mut self.child else { return };
-        signal(child, Signal::TERM);
         let until = Instant::now() + END;
         while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(20));

@@ -3,7 +3,10 @@
 //! * [`api_server`] is a Kubernetes API server inside the process: objects, versions, watches, faults.
 //! * [`cluster`] is a real control plane of processes; [`programs`] finds or builds what it runs.
 //! * [`real_node`] is a cluster of one node that really runs containers, from an [`image`] that is built here.
-//! * [`controller`] is our controller as a process against it.
+//! * [`controller`] is our controller as a process against it, [`fleet`] several replicas of it, [`webhook`]
+//!   the admission webhook.
+//! * [`audit`] reads what the API server was asked; [`judge`] finds in it whether anything was done twice or too late.
+//! * [`wrappers`] is what a user does with AppWrappers, [`load`] a steady stream of them.
 //! * [`proxy`] stands in front of its API server: holds watches back, refuses, drops answers, counts requests.
 //! * [`gate`] holds back what its watches deliver, which makes a cache blind.
 
@@ -12,14 +15,20 @@
 
 mod answer;
 pub mod api_server;
+pub mod audit;
 pub mod cluster;
 pub mod controller;
+pub mod fleet;
 pub mod gate;
 pub mod image;
+pub mod judge;
+pub mod load;
 pub mod programs;
 pub mod progress;
 pub mod proxy;
 pub mod real_node;
+pub mod webhook;
+pub mod wrappers;
 
 /// Makes rustls use ring. Needed once in a process before any TLS; more often does no harm.
 pub fn install_crypto() {

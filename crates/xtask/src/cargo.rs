@@ -30,11 +30,10 @@ pub const CONTROLLER: Program = Program {
     release: false,
     features: None,
 };
-/// The webhook as tests run it.
+/// The webhook, in the same way.
 pub const WEBHOOK: Program = Program {
     name: "appwrapper-webhook",
-    release: false,
-    features: None,
+    ..CONTROLLER
 };
 /// The controller as it is shipped.
 pub const RELEASED_CONTROLLER: Program = Program {

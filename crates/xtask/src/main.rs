@@ -14,7 +14,6 @@ mod cluster;
 mod demo;
 mod generate;
 mod test;
-mod wrappers;
 
 /// Developer commands of the AppWrapper controller.
 #[derive(Parser)]

@@ -80,8 +80,21 @@ impl Cluster {
     ///
     /// When it did not run, or does not go within ten seconds.
     pub async fn kill(&self, component: Component) -> Result<()> {
+        self.end_by(component, Signal::KILL).await
+    }
+
+    /// Asks the component to end and waits until it has.
+    ///
+    /// # Errors
+    ///
+    /// When it did not run, or does not end within ten seconds.
+    pub async fn end(&self, component: Component) -> Result<()> {
+        self.end_by(component, Signal::TERM).await
+    }
+
+    async fn end_by(&self, component: Component, signal: Signal) -> Result<()> {
         let pid = self.pid(component)?;
-        self.signal(component, Signal::KILL)?;
+        self.signal(component, signal)?;
         settled(|| !is_alive(pid)).await?;
         std::fs::remove_file(self.place.pid_file(component))?;
         Ok(())

@@ -35,6 +35,7 @@ pub fn shipped_config() -> PathBuf {
 #[derive(Debug, Clone)]
 pub struct ControllerOptions {
     pub(super) name: String,
+    start: usize,
     pub(super) program: PathBuf,
     pub(super) config: PathBuf,
     pub(super) server: Option<String>,
@@ -47,6 +48,7 @@ impl Default for ControllerOptions {
     fn default() -> Self {
         Self {
             name: "controller".to_owned(),
+            start: 0,
             program: program("appwrapper-controller"),
             config: shipped_config(),
             server: None,
@@ -63,6 +65,25 @@ impl ControllerOptions {
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
+    }
+
+    /// The same replica once more, after so many starts. Each start has files of its own.
+    #[must_use]
+    pub fn after_starts(mut self, starts: usize) -> Self {
+        self.start = starts;
+        self
+    }
+
+    /// What its files are called, without their endings.
+    pub(super) fn files(&self) -> String {
+        match self.start {
+            0 => self.name.clone(),
+            start => format!("{}.{start}", self.name),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// The program to run, `appwrapper-controller` as found by [`program`] by default.

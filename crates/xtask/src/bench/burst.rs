@@ -21,7 +21,7 @@ use tokio::time::timeout_at;
 use super::requests::{Mark, Requests};
 use super::stage::{DEADLINE, NAMESPACE, Stage, clear_jobs, submit};
 use super::times::{self, Spread, round};
-use crate::wrappers::{self, Watch};
+use appwrapper_testkit::wrappers::{self, Watch};
 
 /// Arguments of `cargo xtask bench burst`.
 #[derive(clap::Args)]

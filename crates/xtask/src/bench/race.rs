@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use super::stage::{NAMESPACE, Stage, submit};
 use super::times::{self, Life, Spread, round};
-use crate::wrappers::{self, Watch};
+use appwrapper_testkit::wrappers::{self, Watch};
 
 /// Prefix of those whose Job stays.
 const KEPT: &str = "kept";

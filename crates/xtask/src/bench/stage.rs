@@ -16,7 +16,7 @@ use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client};
 
 use crate::cargo::{self, RELEASED_CONTROLLER};
-use crate::wrappers;
+use appwrapper_testkit::wrappers;
 
 /// Where what is submitted lives.
 pub const NAMESPACE: &str = "appwrapper-bench";

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio::time::timeout_at;
 
 use super::stage::DEADLINE;
-use crate::wrappers::Watch;
+use appwrapper_testkit::wrappers::Watch;
 
 /// What a watch has told of one AppWrapper so far.
 #[derive(Debug, Default, Clone)]

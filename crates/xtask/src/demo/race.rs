@@ -1,4 +1,4 @@
-//! The reason for this project, live: the controller hears of Jobs two seconds late, and fails nothing for it.
+//! The reason for this project, live: every replica hears of Jobs two seconds late, and fails nothing for it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -6,23 +6,22 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use appwrapper_api::Phase;
 use appwrapper_testkit::cluster::Cluster;
-use appwrapper_testkit::controller::Controller;
-use appwrapper_testkit::proxy::Proxy;
+use appwrapper_testkit::fleet::Fleet;
 use tokio::time::timeout_at;
 
 use super::NAMESPACE;
-use crate::wrappers::{self, Watch};
+use appwrapper_testkit::wrappers::{self, Watch};
 
 const APPWRAPPERS: usize = 10;
 const LAG: Duration = Duration::from_secs(2);
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Submits AppWrappers while the controller's watch of Jobs lags, and waits until all have ended.
-pub async fn run(cluster: &Cluster, controller: &Controller, proxy: &Proxy) -> Result<()> {
+/// Submits AppWrappers while the replicas' watches of Jobs lag, and waits until all have ended.
+pub async fn run(cluster: &Cluster, fleet: &mut Fleet<'_>) -> Result<()> {
+    fleet.covered().await?;
     let client = cluster.client();
-    let before = survived(controller).await?;
-    let jobs = proxy.rules().gate("jobs");
-    jobs.delay(LAG);
+    let before = survived(fleet).await?;
+    lag(fleet, LAG)?;
     let mut watch = Watch::start(&client, NAMESPACE).await?;
     for index in 0..APPWRAPPERS {
         let object = wrappers::with_job(&format!("race-{index}"), &[("appwrapper.test/run-seconds", "3")]);
@@ -44,9 +43,9 @@ pub async fn run(cluster: &Cluster, controller: &Controller, proxy: &Proxy) -> R
             ended.insert(name, phase);
         }
     }
-    jobs.delay(Duration::ZERO);
+    lag(fleet, Duration::ZERO)?;
 
-    let survived = survived(controller).await? - before;
+    let survived = survived(fleet).await? - before;
     let failed = ended.values().filter(|phase| **phase == Phase::Failed).count();
     println!("race survived: {survived}, failed: {failed}");
     if failed > 0 || ended.len() < APPWRAPPERS || survived == 0 {
@@ -58,8 +57,20 @@ pub async fn run(cluster: &Cluster, controller: &Controller, proxy: &Proxy) -> R
     Ok(())
 }
 
-/// How often the API server had what the cache did not.
-async fn survived(controller: &Controller) -> Result<u64> {
-    let metrics = controller.metrics().await?;
-    Ok(metrics.count("appwrapper_component_confirmations_total", &[("outcome", "live")]))
+/// Has what the replicas hear of Jobs come so much later.
+fn lag(fleet: &Fleet<'_>, lag: Duration) -> Result<()> {
+    for replica in fleet.replicas() {
+        replica.proxy()?.rules().gate("jobs").delay(lag);
+    }
+    Ok(())
+}
+
+/// How often the API server had what a cache did not.
+async fn survived(fleet: &Fleet<'_>) -> Result<u64> {
+    let mut survived = 0;
+    for replica in fleet.replicas() {
+        let metrics = replica.process()?.metrics().await?;
+        survived += metrics.count("appwrapper_component_confirmations_total", &[("outcome", "live")]);
+    }
+    Ok(survived)
 }

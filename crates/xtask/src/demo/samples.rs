@@ -15,7 +15,7 @@ use tokio::time::timeout_at;
 use super::NAMESPACE;
 use super::board::{Board, Row};
 use crate::cargo::root;
-use crate::wrappers::{self, Watch};
+use appwrapper_testkit::wrappers::{self, Watch};
 
 /// How long all of them may take.
 const DEADLINE: Duration = Duration::from_secs(120);
