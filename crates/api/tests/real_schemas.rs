@@ -158,14 +158,16 @@ fn of_rule(rule: &PodSetRule) -> Vec<(String, Type)> {
     match rule.replicas {
         ReplicaRule::One => {}
         ReplicaRule::Strict(path) | ReplicaRule::OrNone(path) => read(path, Integer),
-        ReplicaRule::Job(job) => ["parallelism", "completions"]
-            .iter()
-            .for_each(|field| read(&join(job, field), Integer)),
+        ReplicaRule::Job(job) => {
+            for field in ["parallelism", "completions"] {
+                read(&join(job, field), Integer);
+            }
+        }
         ReplicaRule::JobTimesReplicas(job) => {
             read("replicas", Integer);
-            ["parallelism", "completions"]
-                .iter()
-                .for_each(|field| read(&join(job, field), Integer));
+            for field in ["parallelism", "completions"] {
+                read(&join(job, field), Integer);
+            }
         }
         ReplicaRule::RayWorkers => {
             read("replicas", Integer);

@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    fn lease(name: &str, holder: &str, annotations: serde_json::Value) -> Lease {
+    fn lease(name: &str, holder: &str, annotations: &serde_json::Value) -> Lease {
         serde_json::from_value(json!({
             "metadata": {"name": name, "uid": name, "resourceVersion": "1", "annotations": annotations},
             "spec": {"holderIdentity": holder, "leaseDurationSeconds": 10, "leaseTransitions": 3,
@@ -90,10 +90,10 @@ mod tests {
     fn leases(shards: &str) -> Vec<Lease> {
         let map = json!({"workload.codeflare.dev/shards": shards, "workload.codeflare.dev/generation": "1"});
         vec![
-            lease("appwrapper-map", "", map),
-            lease("appwrapper-shard-0-of-2", "a__1", json!({})),
-            lease("appwrapper-shard-1-of-2", "", json!({})),
-            lease("appwrapper-shard-0-of-1", "b__1", json!({})),
+            lease("appwrapper-map", "", &map),
+            lease("appwrapper-shard-0-of-2", "a__1", &json!({})),
+            lease("appwrapper-shard-1-of-2", "", &json!({})),
+            lease("appwrapper-shard-0-of-1", "b__1", &json!({})),
         ]
     }
 

@@ -88,7 +88,7 @@ impl World {
         job["metadata"]["uid"].as_str().unwrap().to_owned()
     }
 
-    fn workload(&self, status: Value) {
+    fn workload(&self, status: &Value) {
         self.server
             .register(ResourceKind::new("kueue.x-k8s.io", "v1beta2", "workloads", "Workload"));
         self.server
@@ -188,7 +188,7 @@ async fn explain_passes_on_what_kueue_says() {
     let message =
         "couldn't assign flavors to pod set train: insufficient unused quota for cpu in flavor default, 2 more needed";
     world.workload(
-        json!({"conditions": [{"type": "QuotaReserved", "status": "False", "reason": "Pending",
+        &json!({"conditions": [{"type": "QuotaReserved", "status": "False", "reason": "Pending",
         "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}),
     );
     let text = world.text("explain train").await;

@@ -75,6 +75,7 @@ impl Controller {
             AutopilotConfig::default(),
             faults.clone(),
             node_sender,
+            Arc::clone(&metrics),
         );
         let monitor = tokio::spawn(monitor);
         let environment = Environment {

@@ -26,26 +26,26 @@ fn words(report: &Report) -> String {
     text(report, &explain(report, at(100)))
 }
 
-fn reason(reason: &str, message: &str) -> Option<Reason> {
-    Some(Reason {
+fn reason(reason: &str, message: &str) -> Reason {
+    Reason {
         reason: reason.into(),
         message: message.into(),
         since: at(40),
-    })
+    }
 }
 
 #[rstest]
 #[case::new(Report { ..report("") }, &["has not looked at it yet"])]
-#[case::invalid(Report { reason: reason("InvalidComponent", "spec.components[0]: no"), ..report("") }, &["cannot be started: InvalidComponent: spec.components[0]: no"])]
+#[case::invalid(Report { reason: Some(reason("InvalidComponent", "spec.components[0]: no")), ..report("") }, &["cannot be started: InvalidComponent: spec.components[0]: no"])]
 #[case::suspended_for_good(Report { suspend: true, ..report("Suspended") }, &["names no queue", "spec.suspend to false"])]
 #[case::no_kueue(Report { suspend: true, queue: Some("q".into()), kueue: Kueue::Absent, ..report("Suspended") }, &["has no Kueue"])]
 #[case::no_workload(Report { suspend: true, queue: Some("q".into()), kueue: Kueue::NoWorkload, ..report("Suspended") }, &["made no Workload"])]
 #[case::inactive(Report { suspend: true, queue: Some("q".into()), kueue: Kueue::Workload(Workload { inactive: true, ..Workload::default() }), ..report("Suspended") }, &["deactivated"])]
 #[case::about_to_start(report("Suspended"), &["about to start"])]
-#[case::healthy(Report { pods_ready: true, reason: reason("SufficientPodsReady", "2 pods running"), ..report("Running") }, &["It is running: SufficientPodsReady: 2 pods running."])]
-#[case::unwell(Report { reason: reason("InsufficientPodsReady", "1 pods pending"), ..report("Running") }, &["not well for 1m: InsufficientPodsReady: 1 pods pending."])]
-#[case::succeeded(Report { reason: reason("Succeeded", "1 pods succeeded"), ..report("Succeeded") }, &["has succeeded"])]
-#[case::failed(Report { retries: 3, retry_limit: 3, last_failure: reason("FoundFailedPods", "1 failed pods: pod p"), ..report("Failed") },
+#[case::healthy(Report { pods_ready: true, reason: Some(reason("SufficientPodsReady", "2 pods running")), ..report("Running") }, &["It is running: SufficientPodsReady: 2 pods running."])]
+#[case::unwell(Report { reason: Some(reason("InsufficientPodsReady", "1 pods pending")), ..report("Running") }, &["not well for 1m: InsufficientPodsReady: 1 pods pending."])]
+#[case::succeeded(Report { reason: Some(reason("Succeeded", "1 pods succeeded")), ..report("Succeeded") }, &["has succeeded"])]
+#[case::failed(Report { retries: 3, retry_limit: 3, last_failure: Some(reason("FoundFailedPods", "1 failed pods: pod p")), ..report("Failed") },
     &["after 3 of 3 retries", "kubectl appwrapper retry a -n n", "The last attempt failed: FoundFailedPods: 1 failed pods: pod p."])]
 #[case::elsewhere(Report { managed_by: Some("kueue.x-k8s.io/multikueue".into()), ..report("") }, &["that controller is in charge"])]
 #[case::edited(report("Paused"), &["which no controller writes"])]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use appwrapper_testkit::controller::{Controller, ControllerOptions, usage};
 use appwrapper_testkit::progress::Progress;
+use appwrapper_testkit::wrappers::{self, Watch};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -20,7 +21,6 @@ use tokio::time::{Instant, timeout_at};
 
 use super::stage::{DEADLINE, NAMESPACE, Stage, submit};
 use super::times::round;
-use crate::wrappers::{self, Watch};
 
 /// Where the foreign objects live.
 const ELSEWHERE: &str = "appwrapper-bench-foreign";
