@@ -252,7 +252,7 @@ fn unwell(ring: &Ring) -> Option<String> {
 
 #[test]
 fn whatever_happens_no_object_has_two_masters_and_in_the_end_each_has_one() {
-    sim::on_all_cores(sim::seeds(1_000), |seed| {
+    sim::on_all_cores(sim::seeds(100), |seed| {
         let outcome = simulate(seed);
         let verdict = oracle::all(&outcome.log).and(outcome.wrong.map_or(Ok(()), Err));
         if verdict.is_err() && std::env::var("SIM_LOG").is_ok() {
