@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use appwrapper_api::{
     ANNOTATION_PREFIX, Annotations, AppWrapper, CONTROLLER_NAME, GoDuration, TypeRef, annotations::suffix,
-    config::FaultToleranceConfig, kinds,
+    config::FaultToleranceConfig, declared, kinds,
 };
 
 /// `managedBy` of AppWrappers that run on another cluster of a MultiKueue.
@@ -14,7 +14,10 @@ const LIMIT: usize = 10;
 /// The API server cuts longer ones when there are many.
 const LENGTH: usize = 250;
 
-const KNOWN_SUFFIXES: [&str; 10] = [
+const KNOWN_SUFFIXES: [&str; 13] = [
+    declared::FAILURE,
+    declared::SUCCESS,
+    suffix::FINISHED_TTL,
     suffix::ADMISSION_GRACE,
     suffix::WARMUP_GRACE,
     suffix::FAILURE_GRACE,
@@ -101,16 +104,22 @@ fn of_annotations(wrapper: &AppWrapper, tolerance: &FaultToleranceConfig) -> Vec
             suffix::SUCCESS_TTL
         ));
     }
+    if parsed.finished_ttl.is_some_and(|ttl| ttl < GoDuration::ZERO) {
+        warnings.push(format!(
+            "annotation {ANNOTATION_PREFIX}{} is negative; the AppWrapper is kept",
+            suffix::FINISHED_TTL
+        ));
+    }
     warnings
 }
 
-/// Whether a kind without a row in the table could make pods. Of the core and network groups it is known that they do not.
+/// Whether a kind of which the table knows no pods could make some. Of the core and network groups it is known that they do not.
 fn may_make_pods(type_ref: &TypeRef) -> bool {
     let podless = matches!(
         type_ref.group(),
         "" | "networking.k8s.io" | "policy" | "scheduling.x-k8s.io" | "scheduling.sigs.k8s.io" | "storage.k8s.io"
     ) && &*type_ref.kind != "ReplicationController";
-    kinds::lookup(type_ref).is_none() && !podless
+    kinds::lookup(type_ref).is_none_or(|row| row.pod_sets.is_empty()) && !podless
 }
 
 fn limited(warnings: Vec<String>) -> Vec<String> {
@@ -163,6 +172,8 @@ mod tests {
     #[case("retryLimit", "many", "not an integer")]
     #[case("warmupGracePeriodDuration", "25h", "24h0m0s is used")]
     #[case("warmupGracePeriodDuration", "-1s", "0s is used")]
+    #[case("finishedTTLDuration", "-1s", "is negative")]
+    #[case("successCondition", "status.phase=Done", "template.metadata.annotations")]
     #[case("delectionOnFailureGracePeriodDuration", "1m", "is not known")]
     fn doubtful_annotations_are(#[case] suffix: &str, #[case] value: &str, #[case] text: &str) {
         let warnings = annotated(suffix, value);
@@ -175,7 +186,8 @@ mod tests {
 
     #[rstest]
     #[case("example.com/v1", "Widget", 1)]
-    #[case("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", 1)]
+    #[case("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", 0)]
+    #[case("trainer.kubeflow.org/v1alpha1", "TrainJob", 1)]
     #[case("v1", "Service", 0)]
     #[case("scheduling.x-k8s.io/v1alpha1", "PodGroup", 0)]
     #[case("batch/v1", "Job", 0)]
