@@ -1,7 +1,13 @@
 //! What the CustomResourceDefinition refuses by itself, on a real API server without any webhook, and what it must not
 //! stand in the way of: whatever the Go controller accepts, and objects that are older than the rules.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    reason = "tests"
+)]
 
 use appwrapper_api::crd;
 use appwrapper_testkit::cluster::apply::apply_yaml;
@@ -34,15 +40,15 @@ fn declaring(count: usize) -> Value {
     component
 }
 
-fn wrapper(name: &str, spec: &Value) -> DynamicObject {
+fn wrapper(name: &str, spec: Value) -> DynamicObject {
     serde_json::from_value(json!({
         "apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "metadata": {"name": name}, "spec": spec,
     }))
     .unwrap()
 }
 
-fn with(name: &str, components: &[Value]) -> DynamicObject {
-    wrapper(name, &json!({"components": components}))
+fn with(name: &str, components: Vec<Value>) -> DynamicObject {
+    wrapper(name, json!({"components": components}))
 }
 
 fn appwrappers(client: &Client) -> Api<DynamicObject> {
@@ -103,14 +109,14 @@ async fn the_definition_refuses_by_itself_what_no_webhook_would_let_in() {
     let mut bare = crd::manifest();
     without_rules(&mut bare);
     define(&client, &bare, async |api| {
-        is_accepted(api, &with("probe", &[])).await.is_ok()
+        is_accepted(api, &with("probe", vec![])).await.is_ok()
     })
     .await;
     let old = [
-        with("empty", &[]),
-        with(&long, &[pod("p")]),
-        with("nested", &[pod("p"), nested("workload.codeflare.dev/v1beta2")]),
-        with("pod-sets", &[declaring(19)]),
+        with("empty", vec![]),
+        with(&long, vec![pod("p")]),
+        with("nested", vec![pod("p"), nested("workload.codeflare.dev/v1beta2")]),
+        with("pod-sets", vec![declaring(19)]),
     ];
     for object in &old {
         api.create(&PostParams::default(), object).await.unwrap();
@@ -118,48 +124,48 @@ async fn the_definition_refuses_by_itself_what_no_webhook_would_let_in() {
 
     let definition = crd::manifest();
     define(&client, &definition, async |api| {
-        is_accepted(api, &with("probe", &[])).await.is_err()
+        is_accepted(api, &with("probe", vec![])).await.is_err()
     })
     .await;
 
     for (case, object) in [
-        ("one", with("a", &[pod("p")])),
-        ("63", with(&"n".repeat(63), &[pod("p")])),
+        ("one", with("a", vec![pod("p")])),
+        ("63", with(&"n".repeat(63), vec![pod("p")])),
         (
             "nested in another version",
-            with("a", &[nested("workload.codeflare.dev/v1")]),
+            with("a", vec![nested("workload.codeflare.dev/v1")]),
         ),
         (
             "an AppWrapper of another group",
-            with("a", &[nested("example.com/v1beta2")]),
+            with("a", vec![nested("example.com/v1beta2")]),
         ),
-        ("18", with("a", &[declaring(9), pod("q"), declaring(9)])),
+        ("18", with("a", vec![declaring(9), pod("q"), declaring(9)])),
         (
             "without a name",
-            with("a", &[json!({"template": {"apiVersion": "v1", "kind": "Pod"}})]),
+            with("a", vec![json!({"template": {"apiVersion": "v1", "kind": "Pod"}})]),
         ),
         // As large as an object can be: the cost of a rule is limited too.
-        ("many", with("a", &(0..15_000).map(config_map).collect::<Vec<_>>())),
+        ("many", with("a", (0..15_000).map(config_map).collect())),
     ] {
         if let Err(error) = is_accepted(&api, &object).await {
             panic!("{case}: {:.500}", error.to_string());
         }
     }
     for (case, object, told) in [
-        ("none", with("a", &[]), "spec.components: Invalid value"),
+        ("none", with("a", vec![]), "spec.components: Invalid value"),
         (
             "64",
-            with(&long[..], &[pod("p")]),
+            with(&long[..], vec![pod("p")]),
             "metadata.name labels every component and may have at most 63",
         ),
         (
             "nested",
-            with("a", &[pod("p"), nested("workload.codeflare.dev/v1beta2")]),
+            with("a", vec![pod("p"), nested("workload.codeflare.dev/v1beta2")]),
             "spec.components[1].template: Forbidden: Nested AppWrappers are forbidden",
         ),
         (
             "19",
-            with("a", &[declaring(10), declaring(9)]),
+            with("a", vec![declaring(10), declaring(9)]),
             "spec.components: Invalid value",
         ),
     ] {
@@ -188,12 +194,12 @@ async fn the_definition_refuses_by_itself_what_no_webhook_would_let_in() {
 
 /// What may not change, without a webhook that says so.
 async fn changes(api: &Api<DynamicObject>) {
-    let ours = "workload.codeflare.dev/appwrapper";
-    let managed = |name: &str, manager: Value| wrapper(name, &json!({"components": [pod("p")], "managedBy": manager}));
-    api.create(&PostParams::default(), &managed("managed", json!(ours)))
+    let own = "workload.codeflare.dev/appwrapper";
+    let managed = |name: &str, manager: Value| wrapper(name, json!({"components": [pod("p")], "managedBy": manager}));
+    api.create(&PostParams::default(), &managed("managed", json!(own)))
         .await
         .unwrap();
-    api.create(&PostParams::default(), &with("unmanaged", &[pod("p")]))
+    api.create(&PostParams::default(), &with("unmanaged", vec![pod("p")]))
         .await
         .unwrap();
     let change = async |name: &str, spec: Value| {
@@ -216,7 +222,7 @@ async fn changes(api: &Api<DynamicObject>) {
         assert!(refused.contains(&told), "{case}: {refused}");
     }
     for (name, spec) in [
-        ("managed", json!({"managedBy": ours, "suspend": true})),
+        ("managed", json!({"managedBy": own, "suspend": true})),
         ("managed", json!({"suspend": null})),
         ("unmanaged", json!({"suspend": true})),
     ] {
