@@ -140,6 +140,11 @@ impl Request {
     pub fn answered(mut self, code: WebhookCode) {
         self.code = code;
     }
+
+    /// Deciding the request panicked.
+    pub fn panicked(&self) {
+        self.admission.panics.inc();
+    }
 }
 
 impl Drop for Request {
@@ -157,9 +162,6 @@ impl Drop for Request {
             .latency
             .with_label_values(&[webhook])
             .observe(since.elapsed().as_secs_f64());
-        if std::thread::panicking() {
-            admission.panics.inc();
-        }
     }
 }
 

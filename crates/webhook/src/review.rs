@@ -12,8 +12,13 @@ use serde_json::value::RawValue;
 
 use crate::verdict::Denial;
 
+/// Most JSON values of an object that is taken apart: far more than fit into etcd in any sensible manifest, and few enough
+/// that what they take in memory, some hundred times their text at worst, stays far below what the process may have.
+const VALUES: usize = 200_000;
+
 pub(crate) const API_VERSION: &str = "admission.k8s.io/v1";
 pub(crate) const KIND: &str = "AdmissionReview";
+const OPERATIONS: [&str; 4] = ["CREATE", "UPDATE", "DELETE", "CONNECT"];
 
 /// What the API server asks.
 #[derive(Debug, Deserialize)]
@@ -116,6 +121,13 @@ pub fn parse(body: &[u8]) -> Result<Request<'_>, String> {
             "this webhook is for appwrappers, not for {group:.60}/{version:.60} {resource:.60}"
         ));
     }
+    if !OPERATIONS.contains(&request.operation.as_str()) {
+        return Err(format!("{:.40?} is no operation", request.operation));
+    }
+    // Without it a component could not be told to be in another one.
+    if request.namespace.is_empty() && request.operation().is_some() {
+        return Err("the request names no namespace".into());
+    }
     Ok(request)
 }
 
@@ -143,6 +155,12 @@ impl Request<'_> {
 
 fn decode<T: DeserializeOwned>(raw: Option<&RawValue>, field: &str) -> Result<T, Denial> {
     let raw = raw.ok_or_else(|| Denial::malformed(format!("the request has no {field}")))?;
+    if has_more_values(raw.get(), VALUES) {
+        return Err(Denial::malformed(format!(
+            "spec.components: Invalid value: the AppWrapper holds more than {VALUES} JSON values; split it, or move data \
+             into a ConfigMap of its own"
+        )));
+    }
     serde_json::from_str(raw.get()).map_err(|error| {
         let text = error.to_string();
         Denial::malformed(if text.contains("recursion limit") {
@@ -152,6 +170,24 @@ fn decode<T: DeserializeOwned>(raw: Option<&RawValue>, field: &str) -> Result<T,
             format!("the AppWrapper cannot be read: {text}")
         })
     })
+}
+
+/// Whether a JSON text holds more values than so many. They are counted by what separates and opens them.
+fn has_more_values(json: &str, most: usize) -> bool {
+    let (mut values, mut in_text, mut escaped) = (0, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_text,
+            b'"' => in_text = !in_text,
+            b'[' | b'{' | b',' if !in_text => values += 1,
+            _ => {}
+        }
+        if values > most {
+            return true;
+        }
+    }
+    false
 }
 
 #[cfg(test)]
@@ -181,6 +217,10 @@ mod tests {
     #[case(json!({"apiVersion": API_VERSION, "kind": KIND}).to_string().into_bytes())]
     #[case(review(&json!({"uid": "u", "operation": "CREATE"})))]
     #[case(review(&json!({"uid": "u", "operation": "CREATE", "resource": {"group": "", "version": "v1", "resource": "pods"}})))]
+    #[case(review(&json!({"uid": "u", "operation": "CREATE", "resource": resource()})))]
+    #[case(review(&json!({"uid": "u", "operation": "create", "namespace": "ns", "resource": resource()})))]
+    #[case(review(&json!({"uid": "u", "operation": "CREATE", "namespace": "ns", "resource": {"group": "Workload.codeflare.dev", "version": "v1beta2", "resource": "appwrappers"}})))]
+    #[case(br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","uid":"v","operation":"DELETE","resource":{"group":"workload.codeflare.dev","version":"v1beta2","resource":"appwrappers"}}}"#.to_vec())]
     #[case(review(&json!({"uid": 1, "operation": "CREATE", "resource": resource()})))]
     fn what_is_no_review_is_refused(#[case] body: Vec<u8>) {
         assert!(parse(&body).is_err());
@@ -188,8 +228,10 @@ mod tests {
 
     #[test]
     fn absent_and_null_parts_of_the_user_are_empty() {
-        let body = review(&json!({"uid": "u", "operation": "CREATE", "resource": resource(),
-            "userInfo": {"username": "ann", "groups": null, "extra": null}}));
+        let body = review(
+            &json!({"uid": "u", "operation": "CREATE", "namespace": "ns", "resource": resource(),
+            "userInfo": {"username": "ann", "groups": null, "extra": null}}),
+        );
         let request = parse(&body).unwrap();
         assert_eq!(
             request.user_info,
@@ -206,8 +248,9 @@ mod tests {
     #[case("CONNECT", "")]
     #[case("UPDATE", "status")]
     fn what_the_webhook_is_not_for_passes(#[case] operation: &str, #[case] sub_resource: &str) {
-        let body =
-            review(&json!({"uid": "u", "operation": operation, "subResource": sub_resource, "resource": resource()}));
+        let body = review(
+            &json!({"uid": "u", "operation": operation, "subResource": sub_resource, "namespace": "ns", "resource": resource()}),
+        );
         assert_eq!(parse(&body).unwrap().operation(), None);
     }
 
@@ -215,11 +258,19 @@ mod tests {
     fn a_bottomless_object_is_denied_with_a_remedy_instead_of_400() {
         let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
         let body = format!(
-            "{{\"apiVersion\":\"{API_VERSION}\",\"kind\":\"{KIND}\",\"request\":{{\"uid\":\"u\",\"operation\":\"CREATE\",\
+            "{{\"apiVersion\":\"{API_VERSION}\",\"kind\":\"{KIND}\",\"request\":{{\"uid\":\"u\",\"operation\":\"CREATE\",\"namespace\":\"ns\",\
              \"resource\":{},\"object\":{{\"spec\":{deep}}}}}}}",
             resource()
         );
         let denial = parse(body.as_bytes()).unwrap().decode_object::<Value>().unwrap_err();
         assert!(denial.message.contains("deeper than 128 levels"), "{}", denial.message);
+    }
+
+    #[rstest]
+    #[case("[0,0,0]", 3)]
+    #[case("[[0],[0]]", 4)]
+    #[case(r#"{"a,[{":"\",","b":{}}"#, 3)]
+    fn values_are_counted_outside_of_text(#[case] json: &str, #[case] count: usize) {
+        assert!(!has_more_values(json, count) && has_more_values(json, count - 1));
     }
 }

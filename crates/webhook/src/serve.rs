@@ -24,7 +24,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::service::Service;
+use crate::service::{Service, Share};
 
 /// Connections at once, in all and of one address. An API server keeps some dozens.
 const CONNECTIONS: usize = 2048;
@@ -55,14 +55,13 @@ pub async fn serve(listener: TcpListener, tls: ServerConfig, service: Arc<Servic
     let guests = Arc::new(Guests::default());
     let tasks = TaskTracker::new();
     while let Some((stream, peer)) = accept(&listener, &stop).await {
-        let Some(guest) = Guest::admit(&guests, peer.ip()) else {
+        let Some(guest) = Guest::admit(&guests, peer) else {
             tracing::debug!(%peer, "too many connections");
             continue;
         };
         let (acceptor, service, stop) = (acceptor.clone(), Arc::clone(&service), stop.clone());
         tasks.spawn(async move {
-            connection(stream, peer, acceptor, service, stop).await;
-            drop(guest);
+            connection(stream, &guest, acceptor, service, stop).await;
         });
     }
     drop(listener);
@@ -74,11 +73,12 @@ pub async fn serve(listener: TcpListener, tls: ServerConfig, service: Arc<Servic
 
 async fn connection(
     stream: TcpStream,
-    peer: SocketAddr,
+    guest: &Guest,
     acceptor: TlsAcceptor,
     service: Arc<Service>,
     stop: CancellationToken,
 ) {
+    let peer = guest.peer;
     // Answers are small and waited for.
     let _ = stream.set_nodelay(true);
     let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
@@ -87,8 +87,10 @@ async fn connection(
         Err(_) => return tracing::debug!(%peer, "the TLS handshake took too long"),
     };
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let service = service_fn(move |request: Request<Incoming>| {
+    let share = guest.share.clone();
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let service = Arc::clone(&service);
+        request.extensions_mut().insert(share.clone());
         async move { Ok::<_, Infallible>(service.answer(request).await) }
     });
     let builder = auto::Builder::new(TokioExecutor::new());
@@ -132,28 +134,33 @@ struct Guests {
 #[derive(Default)]
 struct Counts {
     all: usize,
-    by_address: HashMap<IpAddr, usize>,
+    by_address: HashMap<IpAddr, (usize, Share)>,
 }
 
 /// One connection that was let in.
 struct Guest {
     guests: Arc<Guests>,
-    address: IpAddr,
+    peer: SocketAddr,
+    share: Share,
 }
 
 impl Guest {
-    fn admit(guests: &Arc<Guests>, address: IpAddr) -> Option<Self> {
-        let address = address.to_canonical();
+    fn admit(guests: &Arc<Guests>, peer: SocketAddr) -> Option<Self> {
         let mut counts = guests.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_one = counts.by_address.get(&address).copied().unwrap_or(0);
-        if counts.all >= CONNECTIONS || of_one >= CONNECTIONS_OF_ONE {
+        let counts = &mut *counts;
+        if counts.all >= CONNECTIONS {
+            return None;
+        }
+        let (of_one, share) = counts.by_address.entry(peer.ip().to_canonical()).or_default();
+        if *of_one >= CONNECTIONS_OF_ONE {
             return None;
         }
         counts.all += 1;
-        counts.by_address.insert(address, of_one + 1);
+        *of_one += 1;
         Some(Self {
             guests: Arc::clone(guests),
-            address,
+            peer,
+            share: share.clone(),
         })
     }
 }
@@ -162,9 +169,10 @@ impl Drop for Guest {
     fn drop(&mut self) {
         let mut counts = self.guests.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.all = counts.all.saturating_sub(1);
-        match counts.by_address.get_mut(&self.address) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => drop(counts.by_address.remove(&self.address)),
+        let address = self.peer.ip().to_canonical();
+        match counts.by_address.get_mut(&address) {
+            Some((count, _)) if *count > 1 => *count -= 1,
+            _ => drop(counts.by_address.remove(&address)),
         }
     }
 }
@@ -176,7 +184,7 @@ mod tests {
     #[test]
     fn one_address_cannot_take_all_connections() {
         let guests = Arc::new(Guests::default());
-        let (one, other) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        let (one, other) = ("10.0.0.1:1".parse().unwrap(), "10.0.0.2:1".parse().unwrap());
         let mut held: Vec<_> = (0..CONNECTIONS_OF_ONE)
             .map(|_| Guest::admit(&guests, one).unwrap())
             .collect();

@@ -1,12 +1,15 @@
 //! From an HTTP request to a decision and back.
 //!
-//! What comes in is not trusted: path, method, type, size and time are bounded before anything is read, and a panic in the
-//! decision costs that request alone. The caller names its own time limit in the request; the answer comes before it, so
+//! What comes in is not trusted: path, method, type, size and time are bounded before anything is read, one address cannot
+//! keep the others waiting, and a panic in the decision costs that request alone. The caller names its own time limit in the request; the answer comes before it, so
 //! that users read a reason and not a timeout.
 
 use std::{
     panic::AssertUnwindSafe,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -33,8 +36,16 @@ use crate::{mutate::mutate, review, validate::Validator, verdict::Verdict};
 
 /// Largest body: a review holds an object twice, and one object has at most about 3 MiB on its way in.
 pub const BODY_LIMIT: usize = 8 * 1024 * 1024;
-/// Reviews that are read and decided at once; the rest waits for its turn within its time.
+/// Reviews that are decided at once; the rest waits for its turn within its time.
 const AT_ONCE: usize = 64;
+/// Requests of one address that are read or decided at once: whoever sends slowly, or a lot, waits for itself.
+const AT_ONCE_OF_ONE: usize = 48;
+/// In KiB: what of each body may be held in any case, and what of all bodies together, or those of one address, beyond that.
+const HELD_ANYWAY: u32 = 32;
+const HELD_AT_ONCE: usize = 32 * 1024;
+const HELD_OF_ONE: usize = 16 * 1024;
+/// For a body to arrive: a caller that means it sends it right behind the head.
+const BODY_TIME: Duration = Duration::from_secs(3);
 /// The time limit of a caller that names none: that of our webhook configurations.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(5);
 /// The longest that the API server allows.
@@ -45,8 +56,33 @@ pub struct Service {
     validator: Validator,
     default_queue: String,
     metrics: Admission,
-    turns: Semaphore,
+    all: Load,
     draining: AtomicBool,
+}
+
+/// What one address may take of the service at once; an extension of its requests.
+#[derive(Clone)]
+pub struct Share(Arc<Load>);
+
+impl Default for Share {
+    fn default() -> Self {
+        Self(Arc::new(Load::new(AT_ONCE_OF_ONE, HELD_OF_ONE)))
+    }
+}
+
+/// Turns, and KiB of bodies.
+struct Load {
+    turns: Semaphore,
+    held: Semaphore,
+}
+
+impl Load {
+    fn new(turns: usize, held: usize) -> Self {
+        Self {
+            turns: Semaphore::new(turns),
+            held: Semaphore::new(held),
+        }
+    }
 }
 
 /// An answer of the webhook.
@@ -57,12 +93,11 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 impl Service {
     /// Decides with `validator`; a `default_queue` that is empty sets none.
     pub fn new(validator: Validator, default_queue: String, metrics: Admission) -> Self {
-        let turns = Semaphore::new(AT_ONCE);
         Self {
             validator,
             default_queue,
             metrics,
-            turns,
+            all: Load::new(AT_ONCE, HELD_AT_ONCE),
             draining: AtomicBool::new(false),
         }
     }
@@ -118,6 +153,7 @@ impl Service {
             .catch_unwind()
             .await;
         let answer = handled.unwrap_or_else(|_| {
+            counted.panicked();
             tracing::error!("the decision panicked; this is a bug");
             text(
                 StatusCode::INTERNAL_SERVER_ERROR,
@@ -152,15 +188,27 @@ impl Service {
         if request.body().size_hint().lower() > BODY_LIMIT as u64 {
             return too_large();
         }
-        let Ok(Ok(_turn)) = timeout_at(deadline, self.turns.acquire()).await else {
-            return text(StatusCode::SERVICE_UNAVAILABLE, "too many requests at once; try again");
-        };
+        let Share(own) = request.extensions().get().cloned().unwrap_or_default();
         let body = Limited::new(request.into_body(), BODY_LIMIT);
-        let body = match timeout_at(deadline, body.collect()).await {
+        let size = body.size_hint().upper().unwrap_or(BODY_LIMIT as u64) / 1024;
+        let beyond = u32::try_from(size).unwrap_or(u32::MAX).saturating_sub(HELD_ANYWAY);
+        // Of its own address first, so that nobody who waits for that has taken anything from the others.
+        let places = async { tokio::try_join!(own.turns.acquire(), own.held.acquire_many(beyond)) };
+        let Ok(Ok(_own)) = timeout_at(deadline, places).await else {
+            return busy();
+        };
+        let Ok(Ok(_held)) = timeout_at(deadline, self.all.held.acquire_many(beyond)).await else {
+            return busy();
+        };
+        let body = match timeout_at(deadline.min(Instant::now() + BODY_TIME), body.collect()).await {
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return too_large(),
             Ok(Err(_)) => return text(StatusCode::BAD_REQUEST, "the body broke off"),
             Err(_) => return text(StatusCode::BAD_REQUEST, "the body did not arrive in time"),
+        };
+        // Only now: who sends slowly must not keep those waiting who have sent.
+        let Ok(Ok(_turn)) = timeout_at(deadline, self.all.turns.acquire()).await else {
+            return busy();
         };
         let review = match review::parse(&body) {
             Ok(review) => review,
@@ -208,6 +256,10 @@ fn budget(query: &str) -> Duration {
     let limit = limit.unwrap_or(DEFAULT_LIMIT).min(LONGEST_LIMIT);
     let margin = (limit / 10).max(Duration::from_millis(200)).min(limit / 2);
     limit.saturating_sub(margin)
+}
+
+fn busy() -> Answer {
+    text(StatusCode::SERVICE_UNAVAILABLE, "too many requests at once; try again")
 }
 
 fn too_large() -> Answer {

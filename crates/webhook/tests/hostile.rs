@@ -1,5 +1,5 @@
-//! Bodies, templates and paths that nobody means well with: no panic, always an answer, and no answer that lets them in
-//! where a rule forbids it. Limited in time, so that it can run with the other tests.
+//! Reviews that nobody means well with: always an answer, in time, and no answer that lets them in where a rule forbids it.
+//! What is made at random is in `fuzz.rs`, what takes a network in `neighbours.rs`.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,83 +13,8 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::*;
-use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
+use rstest::rstest;
 use serde_json::{Value, json};
-
-/// For each of the tests here.
-const TIME: Duration = Duration::from_secs(4);
-
-/// Runs `check` with a webhook and generated values until the time is over.
-fn run<T: std::fmt::Debug>(yaml: &str, strategy: impl Strategy<Value = T>, check: impl AsyncFn(&Webhook, T)) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let webhook = runtime.block_on(async { Webhook::new(yaml) });
-    let mut runner = TestRunner::deterministic();
-    let begun = Instant::now();
-    let mut cases = 0;
-    while begun.elapsed() < TIME {
-        runtime.block_on(check(&webhook, strategy.new_tree(&mut runner).unwrap().current()));
-        cases += 1;
-    }
-    assert!(cases > 50, "only {cases} cases in {TIME:?}");
-}
-
-/// Any JSON, with the keys that mean something to us among others.
-fn json_value() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        any::<i64>().prop_map(Value::from),
-        any::<f64>().prop_map(|number| json!(number)),
-        "[ -~é]{0,12}".prop_map(Value::from),
-        prop_oneof![
-            Just("v1"),
-            Just("batch/v1"),
-            Just("Job"),
-            Just("Pod"),
-            Just("template"),
-            Just("template.spec[0]"),
-            Just("AppWrapper"),
-            Just("workload.codeflare.dev/v1beta2")
-        ]
-        .prop_map(Value::from),
-    ];
-    leaf.prop_recursive(5, 60, 6, |inner| {
-        let key = prop_oneof![
-            Just("metadata"),
-            Just("spec"),
-            Just("components"),
-            Just("template"),
-            Just("podSets"),
-            Just("podSetInfos"),
-            Just("path"),
-            Just("replicas"),
-            Just("labels"),
-            Just("annotations"),
-            Just("kind"),
-            Just("apiVersion"),
-            Just("name"),
-            Just("generateName"),
-            Just("namespace"),
-            Just("containers"),
-            Just("parallelism"),
-            Just("completions"),
-            Just("items"),
-            Just("replicatedJobs"),
-            Just("suspend"),
-            Just("managedBy"),
-            Just("status"),
-            Just("x"),
-        ]
-        .prop_map(str::to_owned);
-        prop_oneof![
-            prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
-            prop::collection::btree_map(key, inner, 0..6).prop_map(|map| Value::Object(map.into_iter().collect())),
-        ]
-    })
-}
 
 fn answered(outcome: &Outcome) {
     assert!(matches!(outcome.code, 200 | 400 | 413), "{outcome:?}");
@@ -97,70 +22,6 @@ fn answered(outcome: &Outcome) {
         assert!(outcome.response["allowed"].is_boolean(), "{outcome:?}");
         assert!(outcome.message().len() < 5000);
     }
-}
-
-#[test]
-fn any_object_gets_a_decision_from_both_webhooks() {
-    run(
-        "",
-        (json_value(), json_value(), any::<bool>()),
-        async |webhook, (object, old, update)| {
-            let operation = if update { "UPDATE" } else { "CREATE" };
-            for path in [MUTATE, VALIDATE] {
-                answered(&webhook.post(path, review(operation, &user(), &object, &old)).await);
-            }
-        },
-    );
-}
-
-#[test]
-fn any_template_gets_a_decision() {
-    let yaml = "appwrapper:\n  admission:\n    allowedKinds: [\"*\"]\n";
-    let pod_sets = prop::collection::vec(("template[.\\[\\]a-z0-9+-]{0,30}", any::<Option<i32>>()), 0..4);
-    run(yaml, (json_value(), pod_sets), async |webhook, (template, pod_sets)| {
-        let pod_sets: Vec<_> = pod_sets
-            .into_iter()
-            .map(|(path, replicas)| json!({"path": path, "replicas": replicas}))
-            .collect();
-        let mut object = wrapper(vec![json!({"template": template, "podSets": pod_sets})]);
-        for kind in [
-            Value::Null,
-            json!(["batch/v1", "Job"]),
-            json!(["jobset.x-k8s.io/v1alpha2", "JobSet"]),
-            json!(["ray.io/v1", "RayJob"]),
-        ] {
-            let component = &mut object["spec"]["components"][0]["template"];
-            if let (Value::Object(template), [api_version, kind]) =
-                (component, kind.as_array().map_or(&[][..], Vec::as_slice))
-            {
-                template.insert("apiVersion".into(), api_version.clone());
-                template.insert("kind".into(), kind.clone());
-            }
-            answered(&webhook.create(object.clone()).await);
-        }
-    });
-}
-
-#[test]
-fn any_bytes_get_a_code() {
-    let valid = review("CREATE", &user(), &wrapper(vec![component(pod("p"))]), &Value::Null).into_bytes();
-    let noise = prop::collection::vec(any::<u8>(), 0..300);
-    let damage = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6);
-    run(
-        "",
-        (noise, damage, any::<prop::sample::Index>()),
-        async |webhook, (noise, damage, end)| {
-            answered(&webhook.post(VALIDATE, noise).await);
-            let mut body = valid.clone();
-            for (at, byte) in damage {
-                let at = at.index(body.len());
-                body[at] = byte;
-            }
-            answered(&webhook.post(VALIDATE, body.clone()).await);
-            body.truncate(end.index(valid.len()));
-            answered(&webhook.post(MUTATE, body).await);
-        },
-    );
 }
 
 #[tokio::test]
@@ -201,4 +62,100 @@ async fn depth_and_length_are_bounded() {
         "{:?}",
         begun.elapsed()
     );
+}
+
+/// What would be let in or passed over if it were read in any other way than the API server reads it.
+#[rstest]
+#[case::core_in_disguise("/v1", "Pod", "is no API version; write v1 or group/v1")]
+#[case::no_version("apps/", "Deployment", "is no API version")]
+#[case::two_groups("a/b/v1", "Pod", "is no API version")]
+#[case::upper_case("Batch/v1", "Job", "is no API version")]
+#[case::upper_case_privileged("RBAC.authorization.k8s.io/v1", "RoleBinding", "is no API version")]
+#[case::leaving_the_path("apps/../../v1", "Pod", "is no API version")]
+#[case::other_letters("bаtch/v1", "Job", "is no API version")]
+#[case::subresource("v1", "Pod/exec", "the cluster serves no kind Pod/exec")]
+#[case::case_of_the_kind("v1", "pod", "the cluster serves no kind pod")]
+#[case::list("v1", "List", "is a list")]
+#[case::list_of_pods("v1", "PodList", "is a list")]
+#[tokio::test]
+async fn a_type_is_what_it_says_or_refused(#[case] api_version: &str, #[case] kind: &str, #[case] told: &str) {
+    let webhook = Webhook::new("appwrapper:\n  admission:\n    allowedKinds: [\"*\"]\n");
+    let mut template = pod("p");
+    template["apiVersion"] = api_version.into();
+    template["kind"] = kind.into();
+    if kind.ends_with("List") {
+        template["items"] = json!([pod("q")]);
+    }
+    let outcome = webhook
+        .create(wrapper(vec![component(pod("other")), component(template)]))
+        .await;
+    assert!(!outcome.allowed(), "{outcome:?}");
+    assert!(outcome.message().contains(told), "{}", outcome.message());
+    assert!(
+        outcome
+            .fields()
+            .iter()
+            .all(|field| field.starts_with("spec.components[1].template")),
+        "{outcome:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_request_from_nobody_or_nowhere_is_not_let_in() {
+    let webhook = Webhook::with_policy("", |spec| spec["user"] != "");
+    let object = wrapper(vec![component(pod("p"))]);
+    assert!(!webhook.create_as(&json!({}), object.clone()).await.allowed());
+    assert!(
+        !webhook
+            .create_as(&json!({"username": "", "groups": ["team"]}), object.clone())
+            .await
+            .allowed()
+    );
+    let body = review("CREATE", &user(), &object, &Value::Null);
+    for (good, bad) in [
+        ("\"namespace\":\"ns\",\"object\"", "\"namespace\":\"\",\"object\""),
+        ("\"CREATE\"", "\"create\""),
+        ("\"CREATE\"", "\"\""),
+        ("admission.k8s.io/v1", "admission.k8s.io/v1beta1"),
+        (
+            "\"group\":\"workload.codeflare.dev\"",
+            "\"group\":\"WORKLOAD.codeflare.dev\"",
+        ),
+    ] {
+        let changed = body.replace(good, bad);
+        assert_ne!(changed, body, "{good}");
+        for path in [MUTATE, VALIDATE] {
+            let outcome = webhook.post(path, changed.clone()).await;
+            assert_eq!(outcome.code, 400, "{bad}: {outcome:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_dry_run_is_judged_like_any_other() {
+    let webhook = Webhook::new("");
+    let mut nested = wrapper(vec![component(wrapper(vec![]))]);
+    nested["metadata"]["name"] = json!(null);
+    nested["metadata"]["generateName"] = "a-".into();
+    let body = review("CREATE", &user(), &nested, &Value::Null).replace("\"dryRun\":false", "\"dryRun\":true");
+    assert!(!webhook.post(VALIDATE, body).await.allowed());
+}
+
+/// The panic of one request is counted, costs that request alone, and is no answer that lets anything in.
+#[tokio::test]
+async fn a_panic_is_answered_and_counted() {
+    let webhook = Webhook::new("");
+    let body = http_body_util::StreamBody::new(futures::stream::poll_fn(
+        |_| -> std::task::Poll<Option<Result<hyper::body::Frame<hyper::body::Bytes>, std::convert::Infallible>>> {
+            panic!("this test's own panic")
+        },
+    ));
+    let request = hyper::Request::post(VALIDATE)
+        .header("content-type", "application/json")
+        .body(body)
+        .unwrap();
+    assert_eq!(webhook.service.answer(request).await.status(), 500);
+    let page = webhook.metrics.registry().encode().unwrap();
+    assert!(page.contains("controller_runtime_webhook_panics_total 1\n"), "{page}");
+    assert!(webhook.create(wrapper(vec![component(pod("p"))])).await.allowed());
 }

@@ -5,7 +5,6 @@
 mod common;
 
 use std::{
-    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -14,128 +13,15 @@ use std::{
 };
 
 use appwrapper_metrics::{Build, Health, WebhookMetrics};
-use appwrapper_webhook::{
-    certs::{
-        bundle::Configurations, clock::ServerClock, files::Files, gate::Gate, issue::Issuing, material::Certificate,
-        resolver::Resolver,
-    },
-    serve,
+use appwrapper_webhook::certs::{bundle::Configurations, clock::ServerClock, files::Files, gate::Gate};
+use common::{
+    tls::{Running, ask, connect, issuing, labelled, request},
+    *,
 };
-use common::*;
-use http_body_util::{BodyExt, Full};
-use hyper::{Request, body::Bytes};
+use http_body_util::BodyExt;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use jiff::{SignedDuration, Timestamp};
-use rustls::{ClientConfig, RootCertStore};
+use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsConnector;
-use tokio_util::sync::CancellationToken;
-
-fn issuing() -> Issuing {
-    Issuing {
-        authority_name: "appwrapper-ca".into(),
-        organisation: "appwrapper".into(),
-        names: vec!["127.0.0.1".into()],
-        authority_life: SignedDuration::from_hours(48),
-        serving_life: SignedDuration::from_hours(24),
-    }
-}
-
-/// A running TLS server.
-struct Running {
-    address: SocketAddr,
-    resolver: Arc<Resolver>,
-    webhook: Webhook,
-    stop: CancellationToken,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Running {
-    async fn start() -> Self {
-        let webhook = Webhook::new("");
-        let resolver = Resolver::new(webhook.metrics.admission.clone());
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let stop = CancellationToken::new();
-        let tls = serve::tls(Arc::clone(&resolver) as _).unwrap();
-        let task = tokio::spawn(serve::serve(listener, tls, Arc::clone(&webhook.service), stop.clone()));
-        Self {
-            address,
-            resolver,
-            webhook,
-            stop,
-            task,
-        }
-    }
-}
-
-/// A connection as the API server makes it, with the bundle it has at that moment.
-async fn connect(
-    address: SocketAddr,
-    bundle: &[Certificate],
-    protocol: &[u8],
-) -> Result<tokio_rustls::client::TlsStream<TcpStream>, String> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(bundle.iter().map(|certificate| certificate.der.clone()));
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap();
-    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = vec![protocol.to_vec()];
-    let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
-    let name = "127.0.0.1".try_into().unwrap();
-    TlsConnector::from(Arc::new(config))
-        .connect(name, stream)
-        .await
-        .map_err(|error| error.to_string())
-}
-
-fn request(body: &str) -> Request<Full<Bytes>> {
-    Request::post(VALIDATE)
-        .header("host", "webhook")
-        .header("content-type", "application/json")
-        .body(Full::new(Bytes::from(body.to_owned())))
-        .unwrap()
-}
-
-/// One review on a connection of its own.
-async fn ask(address: SocketAddr, bundle: &[Certificate], body: &str) -> Result<(), String> {
-    let stream = connect(address, bundle, b"http/1.1").await?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(|error| error.to_string())?;
-    let driver = tokio::spawn(connection);
-    let answer = sender
-        .send_request(request(body))
-        .await
-        .map_err(|error| error.to_string())?;
-    let status = answer.status();
-    let bytes = answer
-        .into_body()
-        .collect()
-        .await
-        .map_err(|error| error.to_string())?
-        .to_bytes();
-    drop(sender);
-    let _ = driver.await;
-    let review: Value = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
-    if status == 200 && review["response"]["allowed"] == true {
-        Ok(())
-    } else {
-        Err(review.to_string())
-    }
-}
-
-async fn labelled(webhook: &Webhook) -> String {
-    let mut object = wrapper(vec![component(pod("p"))]);
-    let mutated = webhook
-        .post(MUTATE, review("CREATE", &user(), &object, &Value::Null))
-        .await;
-    apply(&mut object, &mutated.response);
-    review("CREATE", &user(), &object, &Value::Null)
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reviews_under_way_while_certificates_and_authorities_change_are_all_answered() {

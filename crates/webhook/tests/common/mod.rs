@@ -10,6 +10,7 @@
 
 pub mod live;
 pub mod replicas;
+pub mod tls;
 
 use std::sync::Arc;
 
