@@ -1,0 +1,8 @@
+//! Annotations of an AppWrapper.
+
+#![no_main]
+
+#[path = "../entries.rs"]
+mod entries;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| entries::annotations(input));

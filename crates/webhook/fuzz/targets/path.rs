@@ -1,0 +1,8 @@
+//! Paths to pod templates.
+
+#![no_main]
+
+#[path = "../entries.rs"]
+mod entries;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| entries::path(input));
