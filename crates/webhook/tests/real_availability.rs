@@ -13,16 +13,51 @@ use std::{
     time::{Duration, Instant},
 };
 
-use appwrapper_testkit::cluster::{Cluster, ClusterOptions};
-use common::{component, job, live::*, pod};
+use appwrapper_testkit::{
+    cluster::{Cluster, ClusterOptions, Component},
+    controller::{self, Controller, ControllerOptions},
+};
+use common::{component, live::*, pod};
+use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Client,
-    api::{DynamicObject, PostParams},
+    api::{DynamicObject, Patch, PatchParams, PostParams},
 };
+use serde_json::{Value, json};
 use tokio::time::sleep;
 
+const SECRET: &str = "appwrapper-webhook-server-cert";
+
+/// How long applies go on while everything changes, and how many there are a second.
+const LOAD: Duration = Duration::from_secs(60);
+const APPLIES_A_SECOND: u32 = 50;
+
+/// Kinds of which each apply wraps one beside its Pod.
+const KINDS: [(&str, &str); 20] = [
+    ("v1", "ConfigMap"),
+    ("v1", "Secret"),
+    ("v1", "Service"),
+    ("v1", "ServiceAccount"),
+    ("v1", "PersistentVolumeClaim"),
+    ("v1", "LimitRange"),
+    ("v1", "ResourceQuota"),
+    ("v1", "PodTemplate"),
+    ("v1", "Endpoints"),
+    ("v1", "ReplicationController"),
+    ("apps/v1", "ControllerRevision"),
+    ("apps/v1", "DaemonSet"),
+    ("apps/v1", "ReplicaSet"),
+    ("autoscaling/v2", "HorizontalPodAutoscaler"),
+    ("batch/v1", "CronJob"),
+    ("coordination.k8s.io/v1", "Lease"),
+    ("discovery.k8s.io/v1", "EndpointSlice"),
+    ("networking.k8s.io/v1", "Ingress"),
+    ("networking.k8s.io/v1", "NetworkPolicy"),
+    ("policy/v1", "PodDisruptionBudget"),
+];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_apply_is_refused_while_replicas_roll_and_certificates_and_authorities_change() {
+async fn no_apply_is_refused_while_controllers_die_replicas_roll_and_certificates_and_authorities_change() {
     if !is_built() {
         return;
     }
@@ -31,6 +66,7 @@ async fn no_apply_is_refused_while_replicas_roll_and_certificates_and_authoritie
         .unwrap();
     let admin = cluster.client();
     let balancer = Balancer::default();
+    controller::install(&cluster).await.unwrap();
     install(&admin, balancer.start().await).await;
     let flags = [
         "--certificate-lifetime",
@@ -48,10 +84,18 @@ async fn no_apply_is_refused_while_replicas_roll_and_certificates_and_authoritie
         balancer.add(replica);
         replica.ready().await;
     }
+    let mut controllers = Vec::new();
+    for name in ["controller-0", "controller-1"] {
+        let options = ControllerOptions::default().named(name).joining();
+        controllers.push(Controller::start(&cluster, options).await.unwrap());
+    }
     wait_until_served(&admin).await;
     let load = Load::start(&admin);
 
-    let authority = authority_of(&admin).await;
+    let (authority, certificate) = (held(&admin, "ca.crt").await, held(&admin, "tls.crt").await);
+    for controller in controllers {
+        controller.kill().unwrap();
+    }
     // Two of three are enough at any moment, as the disruption budget says.
     for _ in 0..4 {
         let replica = launcher.start();
@@ -64,23 +108,33 @@ async fn no_apply_is_refused_while_replicas_roll_and_certificates_and_authoritie
         balancer.remove(health);
         replicas.rotate_left(1);
     }
-    for _ in 0..60 {
-        if authority_of(&admin).await != authority {
-            break;
-        }
+    let until = load.begun + LOAD * 2;
+    while load.begun.elapsed() < LOAD || held(&admin, "ca.crt").await == authority {
+        assert!(Instant::now() < until, "the authority is not rolled");
         sleep(Duration::from_secs(1)).await;
     }
     assert_ne!(
-        authority_of(&admin).await,
-        authority,
-        "the authority was rolled meanwhile"
+        held(&admin, "tls.crt").await,
+        certificate,
+        "the certificate was rolled meanwhile"
     );
-    let (asked, refused) = load.stop().await;
-    eprintln!("{asked} applies, {} refused while rolling", refused.len());
+    // Emptied by hand: the replicas go on with what they hold.
+    let secrets: Api<Secret> = Api::namespaced(admin.clone(), NAMESPACE);
+    let emptied = Patch::Merge(json!({"data": null}));
+    secrets.patch(SECRET, &PatchParams::default(), &emptied).await.unwrap();
+    while held(&admin, "tls.crt").await.is_empty() {
+        sleep(Duration::from_millis(200)).await;
+    }
+    let (begun, (asked, refused)) = (load.begun, load.stop().await);
+    eprintln!(
+        "{asked} applies in {:?}, {} refused while rolling",
+        begun.elapsed(),
+        refused.len()
+    );
     for replica in &replicas {
         eprintln!("resident memory of a replica: {} KiB", replica.resident_kib());
     }
-    assert!(asked > 600, "{asked}");
+    assert!(asked >= usize::try_from(LOAD.as_secs()).unwrap() * 49, "{asked}");
     assert_eq!(refused, Vec::<(Duration, String)>::new());
 
     // A replica that dies without a word is missed until the next probe finds out.
@@ -97,19 +151,26 @@ async fn no_apply_is_refused_while_replicas_roll_and_certificates_and_authoritie
         last.saturating_sub(killed_at)
     );
     assert!(last.saturating_sub(killed_at) < Duration::from_secs(2), "{refused:?}");
+
+    // Replicas that start while the API server does not answer wait for it.
+    cluster.pause(Component::KubeApiserver).await.unwrap();
+    let mut early = [launcher.start(), launcher.start()];
+    sleep(Duration::from_secs(20)).await;
+    for replica in &mut early {
+        assert!(replica.child.try_wait().unwrap().is_none(), "a replica gave up");
+    }
+    cluster.resume(Component::KubeApiserver).unwrap();
+    for replica in &early {
+        replica.ready().await;
+    }
     cluster.stop().await.unwrap();
 }
 
-async fn authority_of(client: &Client) -> Vec<u8> {
-    let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(client.clone(), NAMESPACE);
-    secrets
-        .get("appwrapper-webhook-server-cert")
-        .await
-        .unwrap()
-        .data
-        .unwrap()["ca.crt"]
-        .0
-        .clone()
+/// What the Secret of the certificates holds; nothing if it is empty.
+async fn held(client: &Client, key: &str) -> Vec<u8> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+    let mut data = secrets.get(SECRET).await.unwrap().data.unwrap_or_default();
+    data.remove(key).map(|value| value.0).unwrap_or_default()
 }
 
 /// Applies at a steady rate, in dry run: admission is what is asked for, and etcd need not remember it.
@@ -134,7 +195,7 @@ impl Load {
             );
             tokio::spawn(async move {
                 let mut requests = tokio::task::JoinSet::new();
-                let mut tick = tokio::time::interval(Duration::from_millis(20));
+                let mut tick = tokio::time::interval(Duration::from_secs(1) / APPLIES_A_SECOND);
                 while !stop.load(Ordering::SeqCst) {
                     tick.tick().await;
                     let number = asked.fetch_add(1, Ordering::SeqCst);
@@ -142,7 +203,7 @@ impl Load {
                     requests.spawn(async move {
                         let object = wrapper(
                             &format!("load-{number}"),
-                            vec![component(pod("p")), component(job("j"))],
+                            vec![component(pod("p")), component(kind(number))],
                         );
                         let object: DynamicObject = serde_json::from_value(object).unwrap();
                         let dry = PostParams {
@@ -172,4 +233,10 @@ impl Load {
         let refused = std::mem::take(&mut *self.refused.lock().unwrap());
         (self.asked.load(Ordering::SeqCst), refused)
     }
+}
+
+fn kind(number: usize) -> Value {
+    let (api_version, kind) = KINDS[number % KINDS.len()];
+    let pods = json!({"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}});
+    json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "other"}, "spec": pods})
 }

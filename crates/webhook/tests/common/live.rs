@@ -320,7 +320,7 @@ pub async fn install(client: &Client, balancer: SocketAddr) {
         let configuration = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": format!("{kind}WebhookConfiguration"), "metadata": {"name": object},
             "webhooks": [{
-                "name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail", "timeoutSeconds": 10,
+                "name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail", "timeoutSeconds": 5,
                 "clientConfig": {"url": format!("https://{balancer}{path}")},
                 "rules": [{"apiGroups": ["workload.codeflare.dev"], "apiVersions": ["v1beta2"], "resources": ["appwrappers"], "operations": operations}],
             }],
