@@ -95,7 +95,7 @@ impl RealNode {
         let client = Client::try_from(access::config_from(&kubeconfig).await?)?;
 
         let until = Instant::now() + DEADLINE;
-        processes.start_control_plane()?;
+        processes.start_api_server()?;
         processes.start_runtime()?;
         let started = async {
             wait(until, "the API server is ready", || async {
@@ -106,6 +106,7 @@ impl RealNode {
             images::import_own(dir, &namespaces, until).await
         };
         processes.unless_one_ends(started).await?;
+        processes.start_controllers()?;
         processes.start_node()?;
         let ready = async {
             wait(until, "the node is ready", || async {

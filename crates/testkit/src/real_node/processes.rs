@@ -50,10 +50,9 @@ impl<'a> Processes<'a> {
         }
     }
 
-    /// Store, API server, controllers, scheduler. The later ones wait for the earlier ones by themselves.
-    pub fn start_control_plane(&mut self) -> Result<()> {
-        let pki = |file: &str| self.dir.join("pki").join(file).display().to_string();
-        let kubeconfig = |identity: &str| kubeconfig_path(self.dir, identity).display().to_string();
+    /// Store and API server, which waits for the store by itself.
+    pub fn start_api_server(&mut self) -> Result<()> {
+        let pki = |file: &str| self.pki(file);
         let etcd = vec![
             format!("--data-dir={}", self.dir.join("etcd").display()),
             "--listen-client-urls=http://127.0.0.1:2379".to_owned(),
@@ -85,10 +84,17 @@ impl<'a> Processes<'a> {
             ),
             format!("--audit-log-path={}", self.dir.join(AUDIT_LOG).display()),
         ];
+        self.start(ETCD, &etcd)?;
+        self.start(KUBE_APISERVER, &api_server)
+    }
+
+    /// What makes pods and gives them their node. They end if the API server is not ready within 20 seconds.
+    pub fn start_controllers(&mut self) -> Result<()> {
+        let kubeconfig = |identity: &str| kubeconfig_path(self.dir, identity).display().to_string();
         let controller_manager = vec![
             format!("--kubeconfig={}", kubeconfig("controller-manager")),
-            format!("--root-ca-file={}", pki("ca.crt")),
-            format!("--service-account-private-key-file={}", pki("accounts.key")),
+            format!("--root-ca-file={}", self.pki("ca.crt")),
+            format!("--service-account-private-key-file={}", self.pki("accounts.key")),
             "--use-service-account-credentials".to_owned(),
             "--leader-elect=false".to_owned(),
             "--secure-port=0".to_owned(),
@@ -98,8 +104,6 @@ impl<'a> Processes<'a> {
             "--leader-elect=false".to_owned(),
             "--secure-port=0".to_owned(),
         ];
-        self.start(ETCD, &etcd)?;
-        self.start(KUBE_APISERVER, &api_server)?;
         self.start(KUBE_CONTROLLER_MANAGER, &controller_manager)?;
         self.start(KUBE_SCHEDULER, &scheduler)
     }
@@ -127,6 +131,10 @@ impl<'a> Processes<'a> {
         ];
         self.start(KUBELET, &kubelet)?;
         self.start(KUBE_PROXY, &proxy)
+    }
+
+    fn pki(&self, file: &str) -> String {
+        self.dir.join("pki").join(file).display().to_string()
     }
 
     fn start(&mut self, program: Program, arguments: &[String]) -> Result<()> {
