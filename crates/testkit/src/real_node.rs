@@ -2,11 +2,11 @@
 //! kubelet and kube-proxy, without a container engine and without an image registry.
 //!
 //! It needs root and a few Debian packages; [`requirements`] says which are missing. Everything runs in mount, network and
-//! process [`namespaces`] of its own and ends with the first process in them. From outside, the API server is reached
-//! through a [`passage`] on loopback. What is not kept apart are the cgroups, which lie below one named like the cluster, and
+//! process `namespaces` of its own and ends with the first process in them. From outside, the API server is reached
+//! through a `passage` on loopback. What is not kept apart are the cgroups, which lie below one named like the cluster, and
 //! the few kernel settings that a kubelet makes (`vm.overcommit_memory`, `kernel.panic`).
 //!
-//! There is no DNS. Images are made here ([`images`], [`image`](crate::image)) and imported.
+//! There is no DNS. Images are made here (`images`, [`image`](crate::image)) and imported.
 
 pub mod requirements;
 
