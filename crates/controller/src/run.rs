@@ -228,7 +228,7 @@ async fn serve(
     let listener = TcpListener::bind(&bind)
         .await
         .with_context(|| format!("cannot serve {what} on {bind}"))?;
-    tracing::info!(address = %listener.local_addr()?, what, "serving");
+    tracing::info!(address = %listener.local_addr()?, scheme = server.scheme(), what, "serving");
     tasks.spawn(server.serve(listener, shutdown.clone()));
     Ok(())
 }

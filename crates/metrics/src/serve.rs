@@ -133,6 +133,11 @@ impl Server {
         self
     }
 
+    /// `https` if it is secured, or else `http`.
+    pub fn scheme(&self) -> &'static str {
+        if self.security.is_some() { "https" } else { "http" }
+    }
+
     /// Serves until `shutdown`, then finishes the requests under way.
     pub async fn serve(self, listener: TcpListener, shutdown: CancellationToken) {
         let server = Arc::new(self);

@@ -10,7 +10,7 @@ pub mod metrics;
 pub mod options;
 pub mod usage;
 
-mod serving;
+pub(crate) mod serving;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};

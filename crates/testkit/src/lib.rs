@@ -7,6 +7,7 @@
 //!   the admission webhook.
 //! * [`audit`] reads what the API server was asked; [`judge`] finds in it whether anything was done twice or too late.
 //! * [`wrappers`] is what a user does with AppWrappers, [`load`] a steady stream of them.
+//! * [`monitoring`] is Prometheus and what belongs to it, beside it.
 //! * [`proxy`] stands in front of its API server: holds watches back, refuses, drops answers, counts requests.
 //! * [`gate`] holds back what its watches deliver, which makes a cache blind.
 
@@ -23,6 +24,7 @@ pub mod gate;
 pub mod image;
 pub mod judge;
 pub mod load;
+pub mod monitoring;
 pub mod programs;
 pub mod progress;
 pub mod proxy;

@@ -140,20 +140,27 @@ pub async fn serve(options: Serve) -> Result<(), Error> {
     let pages = [
         (
             health_bind_address,
+            "probes",
             "controllerManager.health.bindAddress",
             &manager.health,
             Server::new().health(&health),
         ),
         (
             metrics_bind_address,
+            "metrics",
             "controllerManager.metrics.bindAddress",
             &manager.metrics,
             metrics_page,
         ),
     ];
-    for (flag, field, configured, server) in pages {
+    for (flag, what, field, configured, server) in pages {
         if let Some(address) = flag.map_or_else(|| configured_address(field, configured), |flag| Ok(Some(flag)))? {
-            tokio::spawn(server.serve(listen(address).await?, stop.clone()));
+            let listener = listen(address).await?;
+            let address = listener
+                .local_addr()
+                .map_err(|source| Error::Listen { address, source })?;
+            tracing::info!(%address, scheme = server.scheme(), what, "serving");
+            tokio::spawn(server.serve(listener, stop.clone()));
         }
     }
 

@@ -8,6 +8,7 @@
 
 mod board;
 mod failover;
+mod observe;
 mod race;
 mod samples;
 
@@ -38,6 +39,9 @@ pub struct Args {
     /// Leave the cluster, the replicas, the webhook and the AppWrappers up, and print how to look around
     #[arg(long)]
     keep: bool,
+    /// Run Prometheus, Alertmanager, Jaeger and a page of dashboards beside it, as far as they are installed
+    #[arg(long)]
+    observe: bool,
     /// The cluster's name; one that is up is used
     #[arg(long, default_value = "dev")]
     name: String,
@@ -51,13 +55,20 @@ pub async fn run(args: Args) -> Result<()> {
     let webhook = cargo::build(WEBHOOK).await?;
     let cluster = cluster(&args).await?;
     let lease = format!("--lease-duration={}s", LEASE.as_secs());
-    let options = ControllerOptions::default().program(&program).arg(lease);
+    let mut options = ControllerOptions::default().program(&program).arg(lease);
 
     let progress = Progress::start("installing the CRD and the roles, starting replicas and webhook");
     // Those of an earlier demo, if it was kept.
     cluster.end_guests();
     controller::install(&cluster).await?;
     wrappers::namespace(&cluster.client(), NAMESPACE).await?;
+    let observed = match args.observe {
+        true => Some(observe::Observed::start(&cluster).await?),
+        false => None,
+    };
+    if let Some(observed) = &observed {
+        options = observed.traced(options);
+    }
     let mut fleet = Fleet::new(&cluster, options.clone()).proxied();
     start(&mut fleet).await?;
     let webhook = Webhook::start(&cluster, &webhook, NAMESPACE).await?;
@@ -69,6 +80,7 @@ pub async fn run(args: Args) -> Result<()> {
         fleet.names().join(", "),
         LEASE.as_secs()
     );
+    observed.iter().for_each(observe::Observed::links);
 
     heading("samples from deploy/samples");
     let samples = samples::run(&cluster).await;
@@ -95,6 +107,10 @@ pub async fn run(args: Args) -> Result<()> {
         start(&mut fleet).await?;
         webhook.leave();
         look_around(&cluster, fleet)?;
+        if let Some(observed) = observed {
+            observed.links();
+            observed.leave();
+        }
     } else {
         webhook.stop(&cluster).await?;
     }

@@ -50,7 +50,7 @@ fn overview() -> Dashboard {
             lines("Retries by reason", "none", "Resets: all components deleted and created again.")
                 .query("sum by (reason) (increase(appwrapper_retries_total{@}[$__rate_interval]))", "{{reason}}"),
             table("Failures by namespace and reason", "none", "AppWrappers that ended in Failed within the chosen time.")
-                .query("sum by (namespace, reason) (increase(appwrapper_failures_total{@, namespace=~\"$namespace\"}[$__range])) > 0", "{{namespace}} {{reason}}"),
+                .query("sum by (namespace, reason) ((appwrapper_failures_total{@, namespace=~\"$namespace\"} unless appwrapper_failures_total{@, namespace=~\"$namespace\"} offset $__range) or increase(appwrapper_failures_total{@, namespace=~\"$namespace\"}[$__range])) > 0", "{{namespace}} {{reason}}"),
             table("Version and configuration of each process", "none", "More than one version or hash of a job: a roll-out is under way, or stuck.")
                 .query("count by (job, instance, version, revision, rustc) (appwrapper_build_info{@job})", "{{instance}} {{version}}")
                 .query("count by (job, instance, hash) (appwrapper_config_hash_info{@job})", "{{instance}} {{hash}}"),

@@ -18,6 +18,16 @@ const TARGET: &[&str] = &["cluster", "job", "instance", "namespace", "pod"];
 /// Functions of a range of a counter.
 const OF_COUNTERS: &[&str] = &["rate", "irate", "increase", "resets"];
 
+/// Whether two selectors differ by an offset alone.
+fn is_same_before(now: &Expr, before: &Expr) -> bool {
+    match (now, before) {
+        (Expr::VectorSelector(now), Expr::VectorSelector(before)) => {
+            before.offset.is_some() && now.name == before.name && now.matchers == before.matchers
+        }
+        _ => false,
+    }
+}
+
 /// What queries may use, and what they have used.
 #[derive(Default)]
 pub struct Checker {
@@ -95,6 +105,13 @@ impl Checker {
                             .filter(|label| !labels.labels.contains(label))
                             .collect(),
                     )),
+                }
+            }
+            // `x unless x offset …`: a series that is new, whose first count no increase sees.
+            Expr::Binary(binary) if binary.op.to_string() == "unless" && is_same_before(&binary.lhs, &binary.rhs) => {
+                match &*binary.lhs {
+                    Expr::VectorSelector(selector) => self.selector(selector, Some("")).map(Some),
+                    other => self.labels(other),
                 }
             }
             Expr::Binary(binary) => {
