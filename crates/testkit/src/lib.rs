@@ -6,6 +6,7 @@
 //! * [`controller`] is our controller as a process against it, [`fleet`] several replicas of it, [`webhook`]
 //!   the admission webhook.
 //! * [`audit`] reads what the API server was asked; [`judge`] finds in it whether anything was done twice or too late.
+//! * [`chaos`] lets faults befall such a fleet.
 //! * [`wrappers`] is what a user does with AppWrappers, [`load`] a steady stream of them.
 //! * [`monitoring`] is Prometheus and what belongs to it, beside it.
 //! * [`proxy`] stands in front of its API server: holds watches back, refuses, drops answers, counts requests.
@@ -17,6 +18,7 @@
 mod answer;
 pub mod api_server;
 pub mod audit;
+pub mod chaos;
 pub mod cluster;
 pub mod controller;
 pub mod fleet;

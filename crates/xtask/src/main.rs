@@ -10,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 mod bench;
 mod cargo;
+mod chaos;
 mod cluster;
 mod demo;
 mod generate;
@@ -27,6 +28,8 @@ struct Args {
 enum Command {
     /// Measure the controller as it is shipped
     Bench(bench::Args),
+    /// Let faults befall three replicas and judge by the audit log what they did
+    Chaos(chaos::Args),
     /// Start, end or look at a local Kubernetes cluster of processes
     Cluster(cluster::Args),
     /// See AppWrappers run to their ends under the controller, on a cluster of processes
@@ -58,6 +61,7 @@ async fn main() -> ExitCode {
 async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Bench(args) => bench::run(&args).await,
+        Command::Chaos(args) => chaos::run(&args).await,
         Command::Cluster(args) => cluster::run(args).await,
         Command::Demo(args) => demo::run(args).await,
         Command::Test(args) => test::run(&args).await,
