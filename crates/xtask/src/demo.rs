@@ -62,9 +62,10 @@ pub async fn run(args: Args) -> Result<()> {
     cluster.end_guests();
     controller::install(&cluster).await?;
     wrappers::namespace(&cluster.client(), NAMESPACE).await?;
-    let observed = match args.observe {
-        true => Some(observe::Observed::start(&cluster).await?),
-        false => None,
+    let observed = if args.observe {
+        Some(observe::Observed::start(&cluster).await?)
+    } else {
+        None
     };
     if let Some(observed) = &observed {
         options = observed.traced(options);
