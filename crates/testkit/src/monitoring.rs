@@ -1,7 +1,7 @@
 //! Prometheus and Alertmanager beside a cluster, with the rules of this repository, as an operator would run them; and Jaeger.
 //!
 //! The programs are the system's own ([`PROMETHEUS`], [`ALERTMANAGER`]): nothing is built or downloaded for them, and only
-//! Prometheus is indispensable. Our processes are [found](discovery) by their logs, so one that is added or started again is
+//! Prometheus is indispensable. Our processes are found by their logs, so one that is added or started again is
 //! scraped without being told of. Scrapes carry the token of an account with ClusterRole `appwrapper-metrics-reader`, which
 //! opens the API server's own metrics as well.
 
