@@ -1,8 +1,9 @@
-//! `cargo xtask bench`: measures the controller as it is shipped, on a cluster of its own.
+//! `cargo xtask bench`: measures the programs as they are shipped, on a cluster of its own.
 //!
-//! The controller is built for release and runs with the rights of its ServiceAccount. Progress is told on standard error;
+//! They are built for release and run with the rights of their ServiceAccounts. Progress is told on standard error;
 //! the figures are JSON on standard output. Nothing else should run on the machine meanwhile.
 
+mod admission;
 mod burst;
 mod memory;
 mod race;
@@ -22,6 +23,8 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Bench {
+    /// Reviews of AppWrappers with 1, 10 and 100 components, by the webhook
+    Admission(admission::Args),
     /// Many AppWrappers at once, each with a Job, against as many plain Jobs
     Burst(burst::Args),
     /// Resident memory of one replica beside objects that are none of its business
@@ -33,6 +36,7 @@ enum Bench {
 /// Runs a benchmark. An error means that an AppWrapper did not end as it must.
 pub async fn run(args: &Args) -> Result<()> {
     match &args.bench {
+        Bench::Admission(args) => admission::run(args).await,
         Bench::Burst(args) => burst::run(args).await,
         Bench::Memory(args) => memory::run(args).await,
         Bench::Race(args) => race::run(args).await,

@@ -42,6 +42,13 @@ pub const RELEASED_CONTROLLER: Program = Program {
     features: None,
 };
 
+/// The webhook as it is shipped.
+pub const RELEASED_WEBHOOK: Program = Program {
+    name: "appwrapper-webhook",
+    release: true,
+    features: None,
+};
+
 /// The root of the workspace.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

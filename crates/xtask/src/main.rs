@@ -26,7 +26,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure the controller as it is shipped
+    /// Measure the programs as they are shipped
     Bench(bench::Args),
     /// Let faults befall three replicas and judge by the audit log what they did
     Chaos(chaos::Args),

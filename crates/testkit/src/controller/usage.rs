@@ -10,6 +10,8 @@ use serde::Serialize;
 pub struct Usage {
     /// CPU time in seconds, of user and system together.
     pub cpu_seconds: f64,
+    /// The memory it has resident now, in MiB.
+    pub rss_mib: f64,
     /// The most memory it ever had resident, in MiB.
     pub peak_rss_mib: f64,
 }
@@ -27,7 +29,8 @@ pub fn of(pid: u32) -> Result<Usage> {
     let (stat, status) = (read("stat")?, read("status")?);
     Ok(Usage {
         cpu_seconds: cpu_seconds(&stat).context("no CPU time in /proc/PID/stat")?,
-        peak_rss_mib: peak_rss_mib(&status).context("no peak memory in /proc/PID/status")?,
+        rss_mib: mib(&status, "VmRSS:").context("no memory in /proc/PID/status")?,
+        peak_rss_mib: mib(&status, "VmHWM:").context("no peak memory in /proc/PID/status")?,
     })
 }
 
@@ -41,8 +44,8 @@ fn cpu_seconds(stat: &str) -> Option<f64> {
 /// `USER_HZ`, which Linux has fixed for programs on every architecture we run on.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-fn peak_rss_mib(status: &str) -> Option<f64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+fn mib(status: &str, field: &str) -> Option<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     let kibibytes: u32 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
     Some(f64::from(kibibytes) / 1024.0)
 }
@@ -56,7 +59,7 @@ mod tests {
         let stat = "7 (a) b) (c) S 1 7 7 0 -1 4194560 1 2 3 4 150 50 0 0 20 0 1 0 99 1 2";
         assert!((cpu_seconds(stat).unwrap() - 2.0).abs() < f64::EPSILON);
         let status = "VmPeak:\t  9 kB\nVmHWM:\t   10240 kB\n";
-        assert!((peak_rss_mib(status).unwrap() - 10.0).abs() < f64::EPSILON);
+        assert!((mib(status, "VmHWM:").unwrap() - 10.0).abs() < f64::EPSILON);
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub async fn follow(mut watch: Watch, count: usize, running: impl Fn(&str)) -> R
     Ok(lives)
 }
 
-/// How a number of durations spread, in seconds.
+/// How a number of durations spread, in the unit in which they were given: seconds, if a name says no other.
 #[derive(Debug, Clone, Serialize)]
 pub struct Spread {
     /// Half are no longer than this.
@@ -79,8 +79,8 @@ pub struct Spread {
 
 impl Spread {
     /// Of nothing there is none.
-    pub fn of(seconds: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut sorted: Vec<f64> = seconds.into_iter().collect();
+    pub fn of(durations: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut sorted: Vec<f64> = durations.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
         Some(Self {
             p50: percentile(&sorted, 50)?,
