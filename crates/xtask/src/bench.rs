@@ -5,6 +5,7 @@
 
 mod admission;
 mod burst;
+mod failover;
 mod memory;
 mod race;
 mod requests;
@@ -29,6 +30,8 @@ enum Bench {
     Burst(burst::Args),
     /// Resident memory of one replica beside objects that are none of its business
     Memory(memory::Args),
+    /// Replicas that end, die, restart and are replaced under a steady stream
+    Failover(failover::Args),
     /// Many AppWrappers while the controller hears of Jobs late; some of the Jobs are really deleted
     Race(race::Args),
 }
@@ -39,6 +42,7 @@ pub async fn run(args: &Args) -> Result<()> {
         Bench::Admission(args) => admission::run(args).await,
         Bench::Burst(args) => burst::run(args).await,
         Bench::Memory(args) => memory::run(args).await,
+        Bench::Failover(args) => failover::run(args).await,
         Bench::Race(args) => race::run(args).await,
     }
 }

@@ -34,7 +34,15 @@ pub struct Stage {
 impl Stage {
     /// Builds and starts.
     pub async fn set() -> Result<Self> {
-        let program = cargo::build(RELEASED_CONTROLLER).await?;
+        Self::set_with(None).await
+    }
+
+    /// Starts, with this program or the one that it builds.
+    pub async fn set_with(program: Option<PathBuf>) -> Result<Self> {
+        let program = match program {
+            Some(program) => program,
+            None => cargo::build(RELEASED_CONTROLLER).await?,
+        };
         Programs::find(&OF_A_CLUSTER).await?;
         let progress = Progress::start("starting a cluster");
         let policy = controlplane_dir().join("audit-policy-controller.yaml");
