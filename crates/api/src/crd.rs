@@ -1,7 +1,7 @@
 //! The CustomResourceDefinition, generated from the types.
 //!
 //! Its structure is that of the Go controller's CRD: no default and no limit beyond the types, and nothing required at the
-//! root (spec/api.md section 1). Beside that it carries a few [`rules`]. `cargo xtask generate` writes it to `deploy/crd/`.
+//! root (spec/api.md section 1). Beside that it carries a few rules in CEL. `cargo xtask generate` writes it to `deploy/crd/`.
 
 pub(crate) mod rules;
 

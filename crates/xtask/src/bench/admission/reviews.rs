@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::load::Load;
 use super::server::{MUTATE, VALIDATE};
-use crate::wrappers;
+use appwrapper_testkit::wrappers;
 
 /// The review of an AppWrapper of so many components, one of which makes pods, as it looks after the mutating webhook.
 pub async fn body(load: &Load, components: usize) -> Result<Vec<u8>> {

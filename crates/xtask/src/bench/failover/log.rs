@@ -39,8 +39,8 @@ pub fn taken(folder: &Path, since: Timestamp) -> Result<Taken> {
     };
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if name.starts_with("controller-") && name.ends_with(".log") {
+        let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with("controller-") && path.extension().is_some_and(|extension| extension == "log") {
             let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
             text.lines().for_each(|line| taken.hear(line));
         }
