@@ -132,9 +132,10 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 const OURS: &str = "workload.codeflare.dev";
 
 /// That these are allowed shows that the questions are asked rightly.
-const ALLOWED: [Question; 8] = [
+const ALLOWED: [Question; 9] = [
     (CONTROLLER, "create", "batch", "jobs", "", "team", ""),
     (CONTROLLER, "delete", "", "pods", "", "team", ""),
+    (CONTROLLER, "delete", OURS, "appwrappers", "", "team", ""),
     (CONTROLLER, "patch", OURS, "appwrappers", "status", "team", ""),
     (CONTROLLER, "patch", "coordination.k8s.io", "leases", "", NAMESPACE, ""),
     (WEBHOOK, "patch", "", "secrets", "", NAMESPACE, CERTIFICATE),
@@ -167,7 +168,7 @@ const ALLOWED: [Question; 8] = [
     ),
 ];
 
-const REFUSED: [Question; 47] = [
+const REFUSED: [Question; 46] = [
     // Secrets are none of the controller's business.
     (CONTROLLER, "get", "", "secrets", "", NAMESPACE, CERTIFICATE),
     (CONTROLLER, "list", "", "secrets", "", "", ""),
@@ -213,7 +214,6 @@ const REFUSED: [Question; 47] = [
     (CONTROLLER, "patch", "", "pods", "", "team", ""),
     (CONTROLLER, "create", "", "pods", "exec", "team", ""),
     (CONTROLLER, "create", OURS, "appwrappers", "", "team", ""),
-    (CONTROLLER, "delete", OURS, "appwrappers", "", "team", ""),
     (CONTROLLER, "update", "", "nodes", "", "", ""),
     (
         CONTROLLER,

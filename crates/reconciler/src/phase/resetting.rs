@@ -38,13 +38,19 @@ pub(crate) fn decide(observed: &Observed<'_>, policy: &Policy, now: Timestamp) -
     if let Some(left) = until(deadline::retry(&step.status, policy, now), now) {
         return wait(step, left);
     }
-    set_condition(
-        &mut step.status,
-        deployed,
-        ConditionStatus::True,
-        "Resuming",
-        "Reset complete; resuming",
-        now,
-    );
+    // PodsReady too, so that a loss in the last attempt is not taken for one in this.
+    for (type_, status) in [
+        (deployed, ConditionStatus::True),
+        (ConditionType::PodsReady, ConditionStatus::False),
+    ] {
+        set_condition(
+            &mut step.status,
+            type_,
+            status,
+            "Resuming",
+            "Reset complete; resuming",
+            now,
+        );
+    }
     step.enter(Phase::Resuming)
 }

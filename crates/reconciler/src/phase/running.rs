@@ -5,8 +5,8 @@
 //! yields the proof that `missing_component` takes.
 
 use appwrapper_api::{
-    Completion, ComponentFacts, ConditionStatus, ConditionType, Phase, Uid,
-    conditions::truncate,
+    AppWrapperStatus, Completion, ComponentFacts, ConditionStatus, ConditionType, Phase, Uid,
+    conditions::{self, truncate},
     kinds::{self, Ending},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -23,8 +23,8 @@ use crate::{
     pods::{Owners, PodSummary},
     policy::Policy,
     status::{
-        clear_condition, component_reason, init_components, is_component_finished, record, repair, set_condition,
-        unhealthy,
+        attempt_start, clear_condition, component_reason, init_components, is_component_finished, record, repair,
+        set_condition, unhealthy,
     },
 };
 
@@ -105,6 +105,18 @@ fn with_names(message: String, components: &[String], pods: &[String]) -> String
         return message;
     }
     format!("{message}: {}", names.join("; "))
+}
+
+/// Pods of a workload that was ready are not ready any more. The times of conditions are whole seconds, so a loss in the very
+/// second of the start is written down as one second later: the grace of a loss is not that of a start.
+fn lose(status: &mut AppWrapperStatus, message: &str, now: Timestamp) {
+    let ready = ConditionType::PodsReady;
+    if !conditions::is_true(&status.conditions, ready) {
+        return;
+    }
+    clear_condition(status, ready, LOST, message, now);
+    let after_start = attempt_start(status, now).checked_add(SignedDuration::from_secs(1));
+    conditions::restart(&mut status.conditions, ready, after_start.unwrap_or(now).max(now));
 }
 
 fn unhealthy_event(note: String) -> Event {
@@ -262,7 +274,7 @@ impl Workload<'_> {
             return step.then(after(NET));
         }
         let message = format!("{pending} pods pending; {running} pods running; {succeeded} pods succeeded");
-        clear_condition(&mut step.status, ConditionType::PodsReady, REASON, &message, now);
+        lose(&mut step.status, &message, now);
         let all_pods = pending.saturating_add(running).saturating_add(active) >= expected;
         if let Some(left) = until(deadline::missing_pods(&step.status, policy, all_pods, now), now) {
             return step.then(after(POLL.min(left)));

@@ -95,6 +95,18 @@ fn a_lost_pod_has_the_failure_grace_from_the_moment_of_its_loss() {
 }
 
 #[test]
+fn a_loss_in_the_very_second_of_the_start_has_the_grace_of_a_loss() {
+    let mut sim = Sim::with(&[("failureGracePeriodDuration", "3s")], [jobs("train", 2)]).run();
+    sim.spawn("train", 2, PodPhase::Running);
+    sim.settle();
+    sim.state().remove_pod("train-1");
+    sim.settle();
+    assert_eq!(sim.phase(), Phase::Running);
+    sim.later(4);
+    assert_eq!(sim.status().resetting_count, 1, "the grace of a start is a minute");
+}
+
+#[test]
 fn a_loss_of_an_earlier_attempt_is_forgotten_by_the_next() {
     let annotations = [("failureGracePeriodDuration", "0s"), ("retryPausePeriodDuration", "0s")];
     let mut sim = Sim::with(&annotations, [job("train")]).run();
