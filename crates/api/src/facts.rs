@@ -186,9 +186,18 @@ pub struct ComponentFacts {
     pub finalizers: Vec<String>,
     /// What its own status says.
     pub completion: Completion,
-    /// Pods that have succeeded by the component's own count, for kinds that keep one (a Job's `status.succeeded`):
-    /// such pods may be collected before they were seen.
+    /// What it counts itself.
+    pub counts: OwnCounts,
+}
+
+/// What a component counts itself, where its kind does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct OwnCounts {
+    /// Pods that have succeeded (a Job's `status.succeeded`): such pods may be collected before they were seen.
     pub succeeded_pods: Option<i32>,
+    /// Workers that it wants just now (a RayCluster's `status.desiredWorkerReplicas`): those that its autoscaler has taken
+    /// away are not missing.
+    pub desired_workers: Option<i32>,
 }
 
 impl ComponentFacts {

@@ -8,7 +8,7 @@ mod table;
 use serde::Deserialize;
 
 pub use self::table::KINDS;
-use crate::facts::{Completion, TypeRef};
+use crate::facts::{Completion, OwnCounts, TypeRef};
 
 /// One row: everything the project knows of a kind of component.
 #[derive(Debug)]
@@ -25,6 +25,23 @@ pub struct Kind {
     pub completion: CompletionRule,
     /// What becomes of it when all its pods have succeeded.
     pub ending: Ending,
+    /// What it counts itself.
+    pub counting: Counting,
+}
+
+impl Kind {
+    /// Whether the pod template at this path of a component is that of a group of Ray workers.
+    pub fn makes_workers(&self, path: &str) -> bool {
+        let groups = self
+            .pod_sets
+            .iter()
+            .filter(|rule| rule.replicas == ReplicaRule::RayWorkers);
+        let below = |path: &str, base| path.strip_prefix(base).is_some_and(|rest| rest.starts_with('['));
+        let Some(path) = path.strip_prefix("template.") else {
+            return false;
+        };
+        groups.map(|rule| rule.base).any(|base| below(path, base))
+    }
 }
 
 /// Where pod sets lie in a template.
@@ -99,6 +116,28 @@ pub enum CompletionRule {
     RayJob,
 }
 
+/// What a kind counts in its own status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counting {
+    /// Nothing that would be needed.
+    None,
+    /// `succeeded`, as a Job does. A RayJob has a field of this name, too, but counts attempts.
+    Succeeded,
+    /// `desiredWorkerReplicas` of a RayCluster: the workers that it wants just now, which its autoscaler moves.
+    RayWorkers(RayStatus),
+}
+
+/// Where the status of a RayCluster lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RayStatus {
+    /// It is the status of the object.
+    Own,
+    /// `rayClusterStatus` of a RayJob.
+    OfJob,
+    /// `activeServiceStatus.rayClusterStatus` of a RayService.
+    OfService,
+}
+
 /// What the end of all pods means for a kind that does not tell its end itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -138,7 +177,29 @@ impl CompletionRule {
     }
 }
 
-/// The few fields of a component's status that any [`CompletionRule`] reads. Whatever is oddly typed reads as absent.
+impl Counting {
+    /// The counts in `status`.
+    pub fn read(self, status: &StatusHead) -> OwnCounts {
+        match self {
+            Self::None => OwnCounts::default(),
+            Self::Succeeded => OwnCounts {
+                succeeded_pods: status.succeeded,
+                ..OwnCounts::default()
+            },
+            Self::RayWorkers(place) => OwnCounts {
+                desired_workers: match place {
+                    RayStatus::Own => status.ray_cluster().desired_workers(),
+                    RayStatus::OfJob => status.ray_cluster_status.desired_workers(),
+                    RayStatus::OfService => status.active_service_status.ray_cluster_status.desired_workers(),
+                },
+                ..OwnCounts::default()
+            },
+        }
+    }
+}
+
+/// The few fields of a component's status that any [`CompletionRule`] or [`Counting`] reads. Whatever is oddly typed reads as
+/// absent.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct StatusHead {
@@ -150,6 +211,30 @@ pub struct StatusHead {
     job_deployment_status: Option<String>,
     #[serde(deserialize_with = "lenient")]
     succeeded: Option<i32>,
+    #[serde(deserialize_with = "lenient")]
+    desired_worker_replicas: Option<i32>,
+    #[serde(deserialize_with = "lenient")]
+    observed_generation: Option<i64>,
+    #[serde(deserialize_with = "lenient")]
+    ray_cluster_status: RayClusterHead,
+    #[serde(deserialize_with = "lenient")]
+    active_service_status: ActiveServiceHead,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ActiveServiceHead {
+    #[serde(deserialize_with = "lenient")]
+    ray_cluster_status: RayClusterHead,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RayClusterHead {
+    #[serde(deserialize_with = "lenient")]
+    desired_worker_replicas: Option<i32>,
+    #[serde(deserialize_with = "lenient")]
+    observed_generation: Option<i64>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -161,10 +246,19 @@ struct ConditionHead {
     status: String,
 }
 
+impl RayClusterHead {
+    /// KubeRay leaves a zero out: without the number, a generation that was observed means none.
+    fn desired_workers(self) -> Option<i32> {
+        self.desired_worker_replicas.or(self.observed_generation.map(|_| 0))
+    }
+}
+
 impl StatusHead {
-    /// Pods that have succeeded, for a kind that counts them under this name (batch/v1 Job).
-    pub fn succeeded_pods(&self) -> Option<i32> {
-        self.succeeded
+    fn ray_cluster(&self) -> RayClusterHead {
+        RayClusterHead {
+            desired_worker_replicas: self.desired_worker_replicas,
+            observed_generation: self.observed_generation,
+        }
     }
 
     fn is_true(&self, type_: &str) -> bool {
@@ -194,6 +288,11 @@ pub fn lookup(type_ref: &TypeRef) -> Option<&'static Kind> {
 /// `v1 Pod`, whose objects are pods themselves.
 pub fn is_pod(type_ref: &TypeRef) -> bool {
     &*type_ref.kind == "Pod" && &*type_ref.api_version == "v1"
+}
+
+/// What a type counts itself; a type without a row counts nothing.
+pub fn counting(type_ref: &TypeRef) -> Counting {
+    lookup(type_ref).map_or(Counting::None, |row| row.counting)
 }
 
 /// How a type tells its end; a type without a row does not.
@@ -242,5 +341,24 @@ mod tests {
         #[case] expected: Completion,
     ) {
         assert_eq!(judge(api_version, kind, status), expected);
+    }
+
+    #[rstest]
+    #[case::not_said("RayCluster", json!({}), None)]
+    #[case::smaller("RayCluster", json!({"desiredWorkerReplicas": 2, "observedGeneration": 3}), Some(2))]
+    #[case::a_zero_is_left_out("RayCluster", json!({"observedGeneration": 3, "state": "ready"}), Some(0))]
+    #[case::oddly_typed("RayCluster", json!({"desiredWorkerReplicas": "2"}), None)]
+    #[case::of_a_job("RayJob", json!({"rayClusterStatus": {"desiredWorkerReplicas": 1}}), Some(1))]
+    #[case::a_job_says_no_more("RayJob", json!({"desiredWorkerReplicas": 1, "observedGeneration": 3}), None)]
+    #[case::oddly_nested("RayJob", json!({"rayClusterStatus": "ready"}), None)]
+    #[case::of_a_service("RayService", json!({"activeServiceStatus": {"rayClusterStatus": {"observedGeneration": 1}}}), Some(0))]
+    fn the_workers_that_ray_wants_are_read(
+        #[case] kind: &str,
+        #[case] status: serde_json::Value,
+        #[case] expected: Option<i32>,
+    ) {
+        let status = serde_json::from_value(status).unwrap();
+        let counts = counting(&TypeRef::new("ray.io/v1", kind)).read(&status);
+        assert_eq!(counts.desired_workers, expected);
     }
 }

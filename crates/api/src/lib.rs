@@ -27,8 +27,8 @@ pub use conditions::{ConditionStatus, ConditionType};
 pub use declared::Declared;
 pub use duration::GoDuration;
 pub use facts::{
-    AppWrapperKey, Completion, ComponentFacts, ComponentRef, ControllerRef, Lineage, PodFacts, PodPhase, Rv, TypeRef,
-    Uid,
+    AppWrapperKey, Completion, ComponentFacts, ComponentRef, ControllerRef, Lineage, OwnCounts, PodFacts, PodPhase, Rv,
+    TypeRef, Uid,
 };
 pub use phase::Phase;
 pub use rules::Violation;

@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::{
     ANNOTATION_PREFIX,
     appwrapper::{Component, ComponentStatus, PodSet},
+    facts::OwnCounts,
     kinds::{self, PodSetRule, ReplicaRule, Topology},
     path::{Path, PathError},
     pod_template,
@@ -159,6 +160,23 @@ pub fn expected_pods(components: &[ComponentStatus]) -> i64 {
         .fold(0, |sum, pod_set| {
             sum.saturating_add(i64::from(pod_set.replicas.unwrap_or(1)))
         })
+}
+
+/// Pods that a component wants just now: the declared ones, but for workers that its autoscaler has taken away. Those that
+/// it adds are not waited for.
+pub fn wanted_pods(component: &ComponentStatus, row: Option<&kinds::Kind>, counts: OwnCounts) -> i64 {
+    let declared = expected_pods(std::slice::from_ref(component));
+    let (Some(row), Some(desired)) = (row, counts.desired_workers) else {
+        return declared;
+    };
+    let workers = component
+        .pod_sets
+        .iter()
+        .filter(|pod_set| row.makes_workers(&pod_set.path))
+        .fold(0, |sum: i64, pod_set| {
+            sum.saturating_add(i64::from(pod_set.replicas.unwrap_or(1)))
+        });
+    declared.saturating_sub(workers.saturating_sub(i64::from(desired.max(0))).max(0))
 }
 
 fn check_template(path: &str, template: &Value) -> Result<(), PodSetError> {

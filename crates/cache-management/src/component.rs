@@ -3,8 +3,8 @@
 use std::{borrow::Cow, sync::Arc};
 
 use appwrapper_api::{
-    AppWrapperKey, Completion, ComponentFacts, ControllerRef, Declared, Rv, TypeRef, Uid,
-    kinds::{CompletionRule, StatusHead, completion_rule},
+    AppWrapperKey, Completion, ComponentFacts, ControllerRef, Declared, OwnCounts, Rv, TypeRef, Uid,
+    kinds::{CompletionRule, Counting, StatusHead, completion_rule, counting},
 };
 use kube::core::{ApiResource, DynamicResourceScope, ObjectMeta, Resource};
 use serde::{Deserialize, de::DeserializeOwned};
@@ -34,10 +34,8 @@ pub trait StatusWire: Clone + std::fmt::Debug + Default + DeserializeOwned + Sen
     /// What the status says of the object's end.
     fn completion(&self, rules: StatusRules, declared: &Declared) -> Completion;
 
-    /// Pods that have succeeded by the object's own count.
-    fn succeeded_pods(&self) -> Option<i32> {
-        None
-    }
+    /// What the object counts itself.
+    fn counts(&self, rules: StatusRules) -> OwnCounts;
 }
 
 /// Nothing: for kinds whose status says nothing of their end.
@@ -55,11 +53,24 @@ impl StatusWire for NoStatus {
     fn completion(&self, _: StatusRules, _: &Declared) -> Completion {
         Completion::Active
     }
+
+    fn counts(&self, _: StatusRules) -> OwnCounts {
+        OwnCounts::default()
+    }
 }
 
 impl StatusWire for Declaring {
     fn completion(&self, _: StatusRules, declared: &Declared) -> Completion {
         declared.judge(&self.0)
+    }
+
+    fn counts(&self, rules: StatusRules) -> OwnCounts {
+        match rules.counting {
+            Counting::None => OwnCounts::default(),
+            counting => {
+                StatusHead::deserialize(&self.0).map_or_else(|_| OwnCounts::default(), |head| counting.read(&head))
+            }
+        }
     }
 }
 
@@ -68,8 +79,8 @@ impl StatusWire for StatusHead {
         rules.completion.judge(self)
     }
 
-    fn succeeded_pods(&self) -> Option<i32> {
-        Self::succeeded_pods(self)
+    fn counts(&self, rules: StatusRules) -> OwnCounts {
+        rules.counting.read(self)
     }
 }
 
@@ -78,10 +89,10 @@ impl StatusWire for StatusHead {
 pub(crate) enum Depth {
     /// Metadata.
     Metadata,
-    /// The status as well, since an object declares how it ends.
-    Declared,
     /// What the table of kinds knows of the status.
     Known,
+    /// All of the status, since an object declares how it ends.
+    Declared,
 }
 
 impl Depth {
@@ -90,6 +101,8 @@ impl Depth {
             Self::Known
         } else if declares_end {
             Self::Declared
+        } else if rules.counting != Counting::None {
+            Self::Known
         } else {
             Self::Metadata
         }
@@ -143,7 +156,7 @@ impl<S: StatusWire> Wire<S> {
 
     pub(crate) fn project(self, rules: StatusRules) -> Option<(ObjectName, Component)> {
         let completion = self.status.completion(rules, &self.metadata.declared);
-        let succeeded_pods = self.status.succeeded_pods().filter(|_| rules.counts_pods);
+        let counts = self.status.counts(rules);
         let identity = self.metadata.into_identity()?;
         let owner = appwrapper(&identity.name.namespace, identity.controller.as_ref());
         let facts = ComponentFacts {
@@ -153,7 +166,7 @@ impl<S: StatusWire> Wire<S> {
             terminating: identity.terminating,
             finalizers: identity.finalizers,
             completion,
-            succeeded_pods,
+            counts,
         };
         Some((
             identity.name,
@@ -169,15 +182,14 @@ impl<S: StatusWire> Wire<S> {
 #[derive(Clone, Copy, Debug)]
 pub struct StatusRules {
     completion: CompletionRule,
-    // A RayJob has a `succeeded`, too, but counts attempts.
-    counts_pods: bool,
+    counting: Counting,
 }
 
 impl StatusRules {
     pub(crate) fn of(type_ref: &TypeRef) -> Self {
         Self {
             completion: completion_rule(type_ref),
-            counts_pods: &*type_ref.api_version == "batch/v1" && &*type_ref.kind == "Job",
+            counting: counting(type_ref),
         }
     }
 }
@@ -217,7 +229,7 @@ impl Facts for Component {
             terminating,
             finalizers,
             completion,
-            succeeded_pods,
+            counts,
         } = &*self.facts;
         let theirs = &other.facts;
         *uid == theirs.uid
@@ -225,7 +237,7 @@ impl Facts for Component {
             && *terminating == theirs.terminating
             && *finalizers == theirs.finalizers
             && *completion == theirs.completion
-            && *succeeded_pods == theirs.succeeded_pods
+            && *counts == theirs.counts
     }
 }
 
@@ -286,10 +298,25 @@ mod tests {
         let count = |api_version, kind| {
             project(&succeeded, &TypeRef::new(api_version, kind))
                 .facts
+                .counts
                 .succeeded_pods
         };
         assert_eq!(count("batch/v1", "Job"), Some(3));
         assert_eq!(count("ray.io/v1", "RayJob"), None);
+    }
+
+    #[test]
+    fn a_ray_cluster_that_declares_its_end_still_counts_its_workers() {
+        let ray = TypeRef::new("ray.io/v1", "RayCluster");
+        let value =
+            json!({"metadata": {"name": "r", "namespace": "n", "uid": "u"}, "status": {"desiredWorkerReplicas": 2}});
+        let wire: Wire<Declaring> = serde_json::from_value(value.clone()).unwrap();
+        let declared = wire.project(StatusRules::of(&ray)).unwrap().1;
+        let known = project(&value, &ray);
+        assert_eq!(
+            (&declared.facts.counts, known.facts.counts.desired_workers),
+            (&known.facts.counts, Some(2))
+        );
     }
 
     #[test]

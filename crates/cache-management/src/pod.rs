@@ -11,7 +11,9 @@ use std::{
     },
 };
 
-use appwrapper_api::{AppWrapperKey, Completion, ComponentFacts, ControllerRef, Lineage, PodFacts, PodPhase, Rv, Uid};
+use appwrapper_api::{
+    AppWrapperKey, Completion, ComponentFacts, ControllerRef, Lineage, OwnCounts, PodFacts, PodPhase, Rv, Uid,
+};
 use kube::core::{NamespaceResourceScope, ObjectMeta, Resource};
 use serde::Deserialize;
 
@@ -228,7 +230,7 @@ impl Pod {
             terminating: self.terminating,
             finalizers: self.finalizers.clone(),
             completion: Completion::Active,
-            succeeded_pods: None,
+            counts: OwnCounts::default(),
         }
     }
 }

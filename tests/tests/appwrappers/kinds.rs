@@ -146,3 +146,29 @@ pub async fn operators_tell_the_end_of_their_kinds(world: &World) {
     team.stays("ray", "healthy", Duration::from_secs(3), running).await;
     team.remove("ray").await;
 }
+
+/// Case C15: the autoscaler of a RayCluster takes a worker away, and KubeRay says so.
+pub async fn a_ray_cluster_that_is_made_smaller(world: &World) {
+    let team = world.team("ray-smaller").await;
+    let mut cluster = ray_cluster("ray");
+    let group = cluster["spec"]["headGroupSpec"].clone();
+    cluster["spec"]["workerGroupSpecs"] = json!([{"replicas": 2, "template": group["template"]}]);
+    team.submit_with(
+        "ray",
+        &[cluster],
+        &[("failureGracePeriodDuration", "0s"), ("retryLimit", "0")],
+    )
+    .await;
+    team.operate("ray.io/v1", "RayCluster", "ray", RAY_HEAD, 3).await;
+    ready(&team, "ray").await;
+    // No worker at all: KubeRay leaves the zero out.
+    let status = json!({"desiredWorkerReplicas": null, "observedGeneration": 2, "state": "ready"});
+    team.patch_status("ray.io/v1", "RayCluster", "ray", &status).await;
+    for pod in ["ray-1", "ray-2"] {
+        team.delete("v1", "Pod", pod, "background").await;
+        team.until_gone("v1", "Pod", pod).await;
+    }
+    let running = |wrapper: &Value| phase(wrapper) == "Running" && condition(wrapper, "PodsReady")["status"] == "True";
+    team.stays("ray", "ready", Duration::from_secs(3), running).await;
+    team.remove("ray").await;
+}

@@ -39,6 +39,7 @@ const TESTS: &[(&str, Test)] = tests![
     kinds::a_pytorch_job_that_is_deleted_while_it_runs,
     kinds::a_job_set_with_a_generated_name,
     kinds::operators_tell_the_end_of_their_kinds,
+    kinds::a_ray_cluster_that_is_made_smaller,
     cases::r10_a_terminal_exit_code_is_not_retried,
     cases::r12_a_succeeded_pod_that_is_collected_early,
     cases::r18_no_pod_outlives_its_job,

@@ -1,6 +1,6 @@
 //! The rows: one per kind.
 
-use super::{CompletionRule, Ending, Kind, PodSetRule, ReplicaRule, Topology};
+use super::{CompletionRule, Counting, Ending, Kind, PodSetRule, RayStatus, ReplicaRule, Topology};
 
 const JOB_END: CompletionRule = CompletionRule::Conditions {
     complete: "Complete",
@@ -64,6 +64,7 @@ pub static KINDS: &[Kind] = &[
         }],
         completion: CompletionRule::Pods,
         ending: Ending::WithPods,
+        counting: Counting::None,
     },
     Kind {
         api_version: "apps/v1",
@@ -72,6 +73,7 @@ pub static KINDS: &[Kind] = &[
         pod_sets: &[plain("spec", ReplicaRule::Strict("replicas"))],
         completion: CompletionRule::Pods,
         ending: Ending::Never,
+        counting: Counting::None,
     },
     Kind {
         api_version: "apps/v1",
@@ -80,6 +82,7 @@ pub static KINDS: &[Kind] = &[
         pod_sets: &[plain("spec", ReplicaRule::Strict("replicas"))],
         completion: CompletionRule::Pods,
         ending: Ending::Never,
+        counting: Counting::None,
     },
     Kind {
         api_version: "batch/v1",
@@ -92,6 +95,7 @@ pub static KINDS: &[Kind] = &[
         }],
         completion: JOB_END,
         ending: Ending::WithPods,
+        counting: Counting::Succeeded,
     },
     Kind {
         api_version: "jobset.x-k8s.io/v1alpha2",
@@ -113,6 +117,7 @@ pub static KINDS: &[Kind] = &[
             failed: "Failed",
         },
         ending: Ending::WithPods,
+        counting: Counting::None,
     },
     Kind {
         api_version: "kubeflow.org/v1",
@@ -124,6 +129,7 @@ pub static KINDS: &[Kind] = &[
         ],
         completion: KUBEFLOW_END,
         ending: Ending::WithPods,
+        counting: Counting::None,
     },
     // Of the training operator.
     Kind {
@@ -133,6 +139,7 @@ pub static KINDS: &[Kind] = &[
         pod_sets: MPI_SETS,
         completion: KUBEFLOW_END,
         ending: Ending::WithPods,
+        counting: Counting::None,
     },
     // Of the MPI operator.
     Kind {
@@ -142,6 +149,7 @@ pub static KINDS: &[Kind] = &[
         pod_sets: MPI_SETS,
         completion: KUBEFLOW_END,
         ending: Ending::WithPods,
+        counting: Counting::None,
     },
     Kind {
         api_version: "leaderworkerset.x-k8s.io/v1",
@@ -160,6 +168,7 @@ pub static KINDS: &[Kind] = &[
         ],
         completion: CompletionRule::Pods,
         ending: Ending::Never,
+        counting: Counting::None,
     },
     Kind {
         api_version: "ray.io/v1",
@@ -168,6 +177,7 @@ pub static KINDS: &[Kind] = &[
         pod_sets: &[ray_head("spec.headGroupSpec"), ray_workers("spec.workerGroupSpecs")],
         completion: CompletionRule::Pods,
         ending: Ending::Never,
+        counting: Counting::RayWorkers(RayStatus::Own),
     },
     Kind {
         api_version: "ray.io/v1",
@@ -183,6 +193,7 @@ pub static KINDS: &[Kind] = &[
         ],
         completion: CompletionRule::RayJob,
         ending: Ending::WithPods,
+        counting: Counting::RayWorkers(RayStatus::OfJob),
     },
     Kind {
         api_version: "ray.io/v1",
@@ -194,6 +205,7 @@ pub static KINDS: &[Kind] = &[
         ],
         completion: CompletionRule::Pods,
         ending: Ending::Never,
+        counting: Counting::RayWorkers(RayStatus::OfService),
     },
     // Its pod templates lie in the runtime that it refers to; a user declares those that it overrides.
     Kind {
@@ -206,5 +218,6 @@ pub static KINDS: &[Kind] = &[
             failed: "Failed",
         },
         ending: Ending::WithPods,
+        counting: Counting::None,
     },
 ];

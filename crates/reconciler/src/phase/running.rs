@@ -5,9 +5,10 @@
 //! yields the proof that `missing_component` takes.
 
 use appwrapper_api::{
-    AppWrapperStatus, Completion, ComponentFacts, ConditionStatus, ConditionType, Phase, Uid,
+    AppWrapperStatus, Completion, ComponentFacts, ConditionStatus, ConditionType, OwnCounts, Phase, Uid,
     conditions::{self, truncate},
     kinds::{self, Ending},
+    podsets,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -258,10 +259,10 @@ impl Workload<'_> {
     /// Steps 9 and 10: enough pods, or a grace period for them.
     fn readiness(&self, mut step: Step, policy: &Policy, now: Timestamp) -> Step {
         const REASON: &str = LOST;
-        let expected = self.expected();
+        let wanted = self.wanted();
         let (pending, running, active) = (self.pods.total.pending, self.pods.total.running, self.succeeded());
         let succeeded = active.saturating_add(self.succeeded_of_finished());
-        if running.saturating_add(active) >= expected {
+        if running.saturating_add(active) >= wanted {
             let message = format!("{running} pods running; {succeeded} pods succeeded");
             set_condition(
                 &mut step.status,
@@ -275,7 +276,7 @@ impl Workload<'_> {
         }
         let message = format!("{pending} pods pending; {running} pods running; {succeeded} pods succeeded");
         lose(&mut step.status, &message, now);
-        let all_pods = pending.saturating_add(running).saturating_add(active) >= expected;
+        let all_pods = pending.saturating_add(running).saturating_add(active) >= wanted;
         if let Some(left) = until(deadline::missing_pods(&step.status, policy, all_pods, now), now) {
             return step.then(after(POLL.min(left)));
         }
@@ -297,11 +298,22 @@ impl Workload<'_> {
             .map_or(0, expected_pods)
     }
 
-    /// Pods that components which have not ended are expected to have.
-    fn expected(&self) -> i64 {
+    /// Pods that components which have not ended want just now.
+    fn wanted(&self) -> i64 {
         self.components()
             .filter(|(_, presence)| !matches!(presence, Presence::Finished(_)))
-            .fold(0, |sum, (position, _)| sum.saturating_add(self.expected_of(position)))
+            .fold(0, |sum, (position, presence)| {
+                sum.saturating_add(self.wanted_of(position, presence))
+            })
+    }
+
+    fn wanted_of(&self, position: usize, presence: &Presence) -> i64 {
+        let spec = self.observed.wrapper.spec.components.get(position);
+        let head = spec.and_then(|component| component.template.head().ok());
+        let row = head.and_then(|head| kinds::lookup(&head.type_ref));
+        let counts = presence.facts().map_or_else(OwnCounts::default, |facts| facts.counts);
+        let status = self.observed.status.component_status.get(position);
+        status.map_or(0, |status| podsets::wanted_pods(status, row, counts))
     }
 
     /// Succeeded pods of components that have not ended, those included that a component has counted itself and that
@@ -329,7 +341,7 @@ impl Workload<'_> {
 
     /// Succeeded pods of a component, by its own count or by ours, whichever has seen more.
     fn succeeded_by(&self, facts: &ComponentFacts) -> i64 {
-        let own = facts.succeeded_pods.map_or(0, i64::from);
+        let own = facts.counts.succeeded_pods.map_or(0, i64::from);
         own.max(self.pods.of(&facts.uid).succeeded)
     }
 

@@ -56,14 +56,14 @@ fn pods_that_were_collected_after_the_job_counted_them_are_not_lost() {
     sim.settle();
     sim.pod_phase("train-0", PodPhase::Succeeded);
     sim.state()
-        .edit_object("train", |object| object.facts.succeeded_pods = Some(1));
+        .edit_object("train", |object| object.facts.counts.succeeded_pods = Some(1));
     sim.settle();
     sim.state().remove_pod("train-0");
     sim.settle();
     assert_eq!(sim.phase(), Phase::Running);
     sim.state().remove_pod("train-1");
     sim.state()
-        .edit_object("train", |object| object.facts.succeeded_pods = Some(2));
+        .edit_object("train", |object| object.facts.counts.succeeded_pods = Some(2));
     sim.state().end("train", Completion::Complete);
     sim.settle();
     assert_eq!(sim.phase(), Phase::Succeeded);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use appwrapper_api::{
-    Annotations, AppWrapperStatus, Completion, ComponentFacts, ConditionStatus, ConditionType, Phase, Uid, conditions,
-    config::AppWrapperConfig,
+    Annotations, AppWrapperStatus, Completion, ComponentFacts, ConditionStatus, ConditionType, OwnCounts, Phase, Uid,
+    conditions, config::AppWrapperConfig,
 };
 use appwrapper_reconciler::{
     Defaults,
@@ -108,7 +108,10 @@ fn read(kind: u8) -> CachedRead {
             terminating,
             finalizers: Vec::new(),
             completion,
-            succeeded_pods: Some(i32::MAX),
+            counts: OwnCounts {
+                succeeded_pods: Some(i32::MAX),
+                desired_workers: Some(i32::MIN),
+            },
         }))
     };
     match kind {

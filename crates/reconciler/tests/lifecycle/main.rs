@@ -12,6 +12,7 @@
     reason = "a test that cannot go on has failed"
 )]
 
+mod autoscaling;
 mod completion;
 mod course;
 mod decision;

@@ -104,7 +104,7 @@ impl State {
             terminating: false,
             finalizers: Vec::new(),
             completion: appwrapper_api::Completion::Active,
-            succeeded_pods: None,
+            counts: appwrapper_api::OwnCounts::default(),
         };
         let labelled = body["metadata"]["labels"]
             .get(appwrapper_api::APPWRAPPER_LABEL)
