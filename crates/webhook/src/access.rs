@@ -66,13 +66,9 @@ impl Access {
         distinct.sort_by(|a, b| (&a.api_version, &a.kind).cmp(&(&b.api_version, &b.kind)));
         distinct.dedup();
         let judged = distinct.into_iter().map(|type_ref| async move {
-            let finding = timeout_at(deadline, self.judge(&type_ref, namespace, user)).await.unwrap_or_else(|_| {
-                let text = format!(
-                    "could not check in time whether {} may be created: the API server is slow to answer; try again",
-                    type_ref.kind
-                );
-                Finding::Unanswered(DecisionReason::Timeout, text)
-            });
+            let judged = self.judge(&type_ref, namespace, user, deadline);
+            let finding = timeout_at(deadline, judged).await;
+            let finding = finding.unwrap_or_else(|_| late(&type_ref.kind));
             (type_ref, finding)
         });
         let mut findings = BTreeMap::<_, BTreeMap<_, _>>::new();
@@ -86,7 +82,7 @@ impl Access {
         findings
     }
 
-    async fn judge(&self, type_ref: &TypeRef, namespace: &str, user: &UserInfo) -> Finding {
+    async fn judge(&self, type_ref: &TypeRef, namespace: &str, user: &UserInfo, deadline: Instant) -> Finding {
         let TypeRef { api_version, kind } = type_ref;
         let resource = match self.discovery.lookup(type_ref).await {
             Ok(Some(resource)) => resource,
@@ -129,10 +125,14 @@ impl Access {
             group => format!("{}.{group}", resource.plural),
         };
         let asked_at = Instant::now();
-        let answer = Api::all(self.client.clone())
-            .create(&PostParams::default(), &review(user, attributes))
-            .await;
+        let (reviews, parameters) = (Api::all(self.client.clone()), PostParams::default());
+        let question = review(user, attributes);
+        let answer = timeout_at(deadline, reviews.create(&parameters, &question)).await;
         let took = Some(asked_at.elapsed());
+        let Ok(answer) = answer else {
+            self.metrics.access_review(AccessReview::Error, took);
+            return late(kind);
+        };
         match answer.map(|review: SubjectAccessReview| review.status.unwrap_or_default()) {
             Ok(status) if status.allowed => {
                 self.metrics.access_review(AccessReview::Allowed, took);
@@ -160,6 +160,12 @@ impl Access {
             }
         }
     }
+}
+
+fn late(kind: &str) -> Finding {
+    let text =
+        format!("could not check in time whether {kind} may be created: the API server is slow to answer; try again");
+    Finding::Unanswered(DecisionReason::Timeout, text)
 }
 
 fn review(user: &UserInfo, attributes: ResourceAttributes) -> SubjectAccessReview {

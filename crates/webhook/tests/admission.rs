@@ -161,7 +161,10 @@ async fn far_too_many_components_are_refused_without_being_looked_at() {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_api_server_costs_a_retryable_refusal_before_the_callers_limit() {
-    for hang in [Match::verb(Verb::Create).resource(SARS), Match::verb(Verb::Other)] {
+    for (hang, silent_reviews) in [
+        (Match::verb(Verb::Create).resource(SARS), 2),
+        (Match::verb(Verb::Other), 0),
+    ] {
         let webhook = Webhook::new("");
         webhook.policy.remove();
         webhook.server.faults().add(hang, Effect::Hang);
@@ -189,6 +192,9 @@ async fn a_silent_api_server_costs_a_retryable_refusal_before_the_callers_limit(
         );
         assert_eq!(outcome.response["status"]["code"], 503);
         assert_eq!(outcome.response["status"]["details"]["retryAfterSeconds"], 1);
+        let page = webhook.metrics.registry().encode().unwrap();
+        let counted = format!("appwrapper_webhook_access_reviews_total{{result=\"error\"}} {silent_reviews}\n");
+        assert!(page.contains(&counted), "{page}");
     }
 }
 
