@@ -154,29 +154,26 @@ fn infer_by(
 
 /// Pods that all components together are expected to make. Saturates.
 pub fn expected_pods(components: &[ComponentStatus]) -> i64 {
-    components
-        .iter()
-        .flat_map(|component| &component.pod_sets)
-        .fold(0, |sum, pod_set| {
-            sum.saturating_add(i64::from(pod_set.replicas.unwrap_or(1)))
-        })
+    pods_of(components.iter().flat_map(|component| &component.pod_sets))
 }
 
 /// Pods that a component wants just now: the declared ones, but for workers that its autoscaler has taken away. Those that
 /// it adds are not waited for.
 pub fn wanted_pods(component: &ComponentStatus, row: Option<&kinds::Kind>, counts: OwnCounts) -> i64 {
-    let declared = expected_pods(std::slice::from_ref(component));
+    let declared = pods_of(&component.pod_sets);
     let (Some(row), Some(desired)) = (row, counts.desired_workers) else {
         return declared;
     };
-    let workers = component
-        .pod_sets
-        .iter()
-        .filter(|pod_set| row.makes_workers(&pod_set.path))
-        .fold(0, |sum: i64, pod_set| {
-            sum.saturating_add(i64::from(pod_set.replicas.unwrap_or(1)))
-        });
-    declared.saturating_sub(workers.saturating_sub(i64::from(desired.max(0))).max(0))
+    let is_of_workers = |pod_set: &&PodSet| row.makes_workers(&pod_set.path);
+    let workers = pods_of(component.pod_sets.iter().filter(is_of_workers));
+    let taken_away = workers.saturating_sub(i64::from(desired.max(0)));
+    declared.saturating_sub(taken_away.max(0))
+}
+
+fn pods_of<'a>(pod_sets: impl IntoIterator<Item = &'a PodSet>) -> i64 {
+    pod_sets.into_iter().fold(0, |sum: i64, pod_set| {
+        sum.saturating_add(i64::from(pod_set.replicas.unwrap_or(1)))
+    })
 }
 
 fn check_template(path: &str, template: &Value) -> Result<(), PodSetError> {

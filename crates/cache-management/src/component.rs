@@ -65,12 +65,7 @@ impl StatusWire for Declaring {
     }
 
     fn counts(&self, rules: StatusRules) -> OwnCounts {
-        match rules.counting {
-            Counting::None => OwnCounts::default(),
-            counting => {
-                StatusHead::deserialize(&self.0).map_or_else(|_| OwnCounts::default(), |head| counting.read(&head))
-            }
-        }
+        StatusHead::deserialize(&self.0).map_or_else(|_| OwnCounts::default(), |head| rules.counting.read(&head))
     }
 }
 

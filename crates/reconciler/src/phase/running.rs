@@ -5,7 +5,7 @@
 //! yields the proof that `missing_component` takes.
 
 use appwrapper_api::{
-    AppWrapperStatus, Completion, ComponentFacts, ConditionStatus, ConditionType, OwnCounts, Phase, Uid,
+    AppWrapperStatus, Completion, ComponentFacts, ConditionStatus, ConditionType, OwnCounts, Phase, TemplateHead, Uid,
     conditions::{self, truncate},
     kinds::{self, Ending},
     podsets,
@@ -290,6 +290,18 @@ impl Workload<'_> {
         self.presences.iter().enumerate()
     }
 
+    /// What the template of a component names.
+    fn head(&self, position: usize) -> Option<&TemplateHead> {
+        self.observed
+            .wrapper
+            .spec
+            .components
+            .get(position)?
+            .template
+            .head()
+            .ok()
+    }
+
     fn expected_of(&self, position: usize) -> i64 {
         self.observed
             .status
@@ -308,9 +320,7 @@ impl Workload<'_> {
     }
 
     fn wanted_of(&self, position: usize, presence: &Presence) -> i64 {
-        let spec = self.observed.wrapper.spec.components.get(position);
-        let head = spec.and_then(|component| component.template.head().ok());
-        let row = head.and_then(|head| kinds::lookup(&head.type_ref));
+        let row = self.head(position).and_then(|head| kinds::lookup(&head.type_ref));
         let counts = presence.facts().map_or_else(OwnCounts::default, |facts| facts.counts);
         let status = self.observed.status.component_status.get(position);
         status.map_or(0, |status| podsets::wanted_pods(status, row, counts))
@@ -351,10 +361,7 @@ impl Workload<'_> {
         self.components().all(|(position, presence)| match presence {
             Presence::Finished(_) => true,
             Presence::Present(facts) => {
-                let Some(component) = self.observed.wrapper.spec.components.get(position) else {
-                    return false;
-                };
-                let Ok(head) = component.template.head() else {
+                let Some(head) = self.head(position) else {
                     return false;
                 };
                 if head.declared.tells_end(&head.type_ref) {
