@@ -66,9 +66,7 @@ impl Access {
         distinct.sort_by(|a, b| (&a.api_version, &a.kind).cmp(&(&b.api_version, &b.kind)));
         distinct.dedup();
         let judged = distinct.into_iter().map(|type_ref| async move {
-            let judged = self.judge(&type_ref, namespace, user, deadline);
-            let finding = timeout_at(deadline, judged).await;
-            let finding = finding.unwrap_or_else(|_| late(&type_ref.kind));
+            let finding = self.judge(&type_ref, namespace, user, deadline).await;
             (type_ref, finding)
         });
         let mut findings = BTreeMap::<_, BTreeMap<_, _>>::new();
@@ -84,7 +82,10 @@ impl Access {
 
     async fn judge(&self, type_ref: &TypeRef, namespace: &str, user: &UserInfo, deadline: Instant) -> Finding {
         let TypeRef { api_version, kind } = type_ref;
-        let resource = match self.discovery.lookup(type_ref).await {
+        let Ok(found) = timeout_at(deadline, self.discovery.lookup(type_ref)).await else {
+            return late(kind);
+        };
+        let resource = match found {
             Ok(Some(resource)) => resource,
             Ok(None) => {
                 let text = format!(
