@@ -3,12 +3,17 @@
 //! A kind is a row here and nothing elsewhere. Kinds without a row are wrapped through declared pod sets; their existence is
 //! watched and their pods are counted (spec/components.md section 3, design/decisions.md 13).
 
+mod counts;
 mod table;
 
 use serde::Deserialize;
 
-pub use self::table::KINDS;
-use crate::facts::{Completion, OwnCounts, TypeRef};
+use self::counts::{ActiveServiceHead, RayClusterHead};
+pub use self::{
+    counts::{Counting, RayStatus},
+    table::KINDS,
+};
+use crate::facts::{Completion, TypeRef};
 
 /// One row: everything the project knows of a kind of component.
 #[derive(Debug)]
@@ -116,28 +121,6 @@ pub enum CompletionRule {
     RayJob,
 }
 
-/// What a kind counts in its own status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counting {
-    /// Nothing that would be needed.
-    None,
-    /// `succeeded`, as a Job does. A RayJob has a field of this name, too, but counts attempts.
-    Succeeded,
-    /// `desiredWorkerReplicas` of a RayCluster: the workers that it wants just now, which its autoscaler moves.
-    RayWorkers(RayStatus),
-}
-
-/// Where the status of a RayCluster lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RayStatus {
-    /// It is the status of the object.
-    Own,
-    /// `rayClusterStatus` of a RayJob.
-    OfJob,
-    /// `activeServiceStatus.rayClusterStatus` of a RayService.
-    OfService,
-}
-
 /// What the end of all pods means for a kind that does not tell its end itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -177,27 +160,6 @@ impl CompletionRule {
     }
 }
 
-impl Counting {
-    /// The counts in `status`.
-    pub fn read(self, status: &StatusHead) -> OwnCounts {
-        match self {
-            Self::None => OwnCounts::default(),
-            Self::Succeeded => OwnCounts {
-                succeeded_pods: status.succeeded,
-                ..OwnCounts::default()
-            },
-            Self::RayWorkers(place) => OwnCounts {
-                desired_workers: match place {
-                    RayStatus::Own => status.ray_cluster().desired_workers(),
-                    RayStatus::OfJob => status.ray_cluster_status.desired_workers(),
-                    RayStatus::OfService => status.active_service_status.ray_cluster_status.desired_workers(),
-                },
-                ..OwnCounts::default()
-            },
-        }
-    }
-}
-
 /// The few fields of a component's status that any [`CompletionRule`] or [`Counting`] reads. Whatever is oddly typed reads as
 /// absent.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -215,26 +177,10 @@ pub struct StatusHead {
     desired_worker_replicas: Option<i32>,
     #[serde(deserialize_with = "lenient")]
     observed_generation: Option<i64>,
-    #[serde(deserialize_with = "lenient")]
+    #[serde(deserialize_with = "counts::object")]
     ray_cluster_status: RayClusterHead,
-    #[serde(deserialize_with = "lenient")]
+    #[serde(deserialize_with = "counts::object")]
     active_service_status: ActiveServiceHead,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct ActiveServiceHead {
-    #[serde(deserialize_with = "lenient")]
-    ray_cluster_status: RayClusterHead,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct RayClusterHead {
-    #[serde(deserialize_with = "lenient")]
-    desired_worker_replicas: Option<i32>,
-    #[serde(deserialize_with = "lenient")]
-    observed_generation: Option<i64>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -246,21 +192,7 @@ struct ConditionHead {
     status: String,
 }
 
-impl RayClusterHead {
-    /// KubeRay leaves a zero out: without the number, a generation that was observed means none.
-    fn desired_workers(self) -> Option<i32> {
-        self.desired_worker_replicas.or(self.observed_generation.map(|_| 0))
-    }
-}
-
 impl StatusHead {
-    fn ray_cluster(&self) -> RayClusterHead {
-        RayClusterHead {
-            desired_worker_replicas: self.desired_worker_replicas,
-            observed_generation: self.observed_generation,
-        }
-    }
-
     fn is_true(&self, type_: &str) -> bool {
         self.conditions
             .iter()
@@ -341,24 +273,5 @@ mod tests {
         #[case] expected: Completion,
     ) {
         assert_eq!(judge(api_version, kind, status), expected);
-    }
-
-    #[rstest]
-    #[case::not_said("RayCluster", json!({}), None)]
-    #[case::smaller("RayCluster", json!({"desiredWorkerReplicas": 2, "observedGeneration": 3}), Some(2))]
-    #[case::a_zero_is_left_out("RayCluster", json!({"observedGeneration": 3, "state": "ready"}), Some(0))]
-    #[case::oddly_typed("RayCluster", json!({"desiredWorkerReplicas": "2"}), None)]
-    #[case::of_a_job("RayJob", json!({"rayClusterStatus": {"desiredWorkerReplicas": 1}}), Some(1))]
-    #[case::a_job_says_no_more("RayJob", json!({"desiredWorkerReplicas": 1, "observedGeneration": 3}), None)]
-    #[case::oddly_nested("RayJob", json!({"rayClusterStatus": "ready"}), None)]
-    #[case::of_a_service("RayService", json!({"activeServiceStatus": {"rayClusterStatus": {"observedGeneration": 1}}}), Some(0))]
-    fn the_workers_that_ray_wants_are_read(
-        #[case] kind: &str,
-        #[case] status: serde_json::Value,
-        #[case] expected: Option<i32>,
-    ) {
-        let status = serde_json::from_value(status).unwrap();
-        let counts = counting(&TypeRef::new("ray.io/v1", kind)).read(&status);
-        assert_eq!(counts.desired_workers, expected);
     }
 }
