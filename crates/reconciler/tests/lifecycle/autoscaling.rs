@@ -85,6 +85,16 @@ fn a_pod_that_is_wanted_is_missed(#[case] workers: Option<i32>, #[case] lost: us
 }
 
 #[test]
+fn workers_that_the_autoscaler_adds_are_not_waited_for() {
+    let mut sim = running("RayCluster");
+    wants(&sim, Some(9));
+    assert_eq!(sim.settle(), after(60));
+    sim.later(3600);
+    assert!(sim.condition(READY).starts_with("True"), "{}", sim.condition(READY));
+    assert_eq!(sim.status().resetting_count, 0);
+}
+
+#[test]
 fn a_worker_that_is_gone_before_the_status_says_so_is_forgiven_within_the_grace() {
     let mut sim = running("RayCluster");
     sim.state().remove_pod("ray-3");
