@@ -12,7 +12,7 @@ pub mod live;
 pub mod replicas;
 pub mod tls;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use appwrapper_api::config::Config;
 use appwrapper_metrics::{Build, WebhookMetrics};
@@ -25,6 +25,8 @@ use serde_json::{Value, json};
 pub const MUTATE: &str = "/mutate-workload-codeflare-dev-v1beta2-appwrapper";
 pub const VALIDATE: &str = "/validate-workload-codeflare-dev-v1beta2-appwrapper";
 pub const SARS: &str = "subjectaccessreviews.authorization.k8s.io";
+/// The longest timeout that a webhook configuration may ask for: a review that takes longer hangs.
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The webhook's service and its API server.
 pub struct Webhook {
@@ -90,7 +92,10 @@ impl Webhook {
     }
 
     pub async fn send(&self, request: Request<Full<Bytes>>) -> Outcome {
-        let answer = self.service.answer(request).await;
+        let answer = tokio::time::timeout(DEADLINE, self.service.answer(request)).await;
+        let Ok(answer) = answer else {
+            panic!("no answer within {DEADLINE:?}");
+        };
         let code = answer.status().as_u16();
         let close = answer.headers().get("connection").is_some_and(|value| value == "close");
         let body = answer.into_body().collect().await.unwrap().to_bytes();
